@@ -85,7 +85,7 @@ def audit(
 ) -> AuditResult:
     """Count how often each model and the reference recognize perturbed samples.
 
-    For each sample and radius all models are shown the same perturbed inputs. The models stay as they are.
+    All models are shown the same perturbed inputs of each sample and radius. The models stay as they are.
     `Auditor.count` does the same and can also report its progress, resume after an interrupt, and warn of samples that
     the reference has seen.
 
@@ -233,7 +233,7 @@ class Auditor:
             [
                 *model_warnings(self.models, self.reference, prepared, self.perturbation, self.crafted_on),
                 *id_warnings(samples, seen),
-                *(text for beside in sets[1:] for text in id_warnings(beside, seen, "held-out")),
+                *(text for shown_heldout in sets[1:] for text in id_warnings(shown_heldout, seen, "held-out")),
             ]
         )
         rank, world_size = devices.rank(), devices.world_size()

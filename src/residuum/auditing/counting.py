@@ -1,4 +1,4 @@
-"""Counting: every perturbed input is shown to all models, and the counts say who recognizes it.
+"""Counting: every perturbed input is shown to all models, and the counts say which of them recognize it.
 
 A `Schedule` says what is shown, in which order and with which randomness. `count_predictions` shows it.
 """
@@ -6,11 +6,11 @@ A `Schedule` says what is shown, in which order and with which randomness. `coun
 import hashlib
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -166,8 +166,8 @@ class PreparedModels:
         """Return the samples as the models take them: at a layer, each is followed by a shift of 0."""
         return samples if self.layer is None else with_shift(samples, self.layer.size)
 
-    def asked(self, keys: Iterable[int]) -> set[int]:
-        """Return the keys of all models that are asked for counts of these: they, the reference and the original."""
+    def predicting(self, keys: Iterable[int]) -> set[int]:
+        """Return the keys of all models whose predictions these models' counts need: theirs and both references'."""
         return {*keys, self.reference} | ({self.original} if self.original is not None else set())
 
     def passes(self, schedule: Schedule) -> tuple[int, int]:
@@ -176,18 +176,8 @@ class PreparedModels:
             sum(draws for draws, tau in zip(schedule.draws, schedule.taus, strict=True) if (tau > 0) == moving)
             for moving in (False, True)
         )
-        n, at_once = len(schedule.samples), sum(len(self.asked(targets)) for targets in self.plans.values())
+        n, at_once = len(schedule.samples), sum(len(self.predicting(targets)) for targets in self.plans.values())
         return n * clean * len(self.predictors), n * perturbed * at_once
-
-
-class Outcome(NamedTuple):
-    """What one model, the reference and, if it is asked, the original predict for a batch at the radius `column`."""
-
-    column: int
-    key: int
-    predicted: Tensor
-    reference: Tensor
-    original: Tensor | None
 
 
 @dataclass
@@ -207,7 +197,7 @@ class SavedCounts:
         self.earlier = state["states"]
 
     def resumed(self, state: State) -> State:
-        """Return where this state was stopped if it had begun, unless another pilot had asked for other draws."""
+        """Return the saved form of this state; the state itself if there is none, or one of another pilot's draws."""
         position = len(self.finished)
         resumes = position < len(self.earlier) and self.earlier[position]["spans"] == state["spans"]
         return self.earlier[position] if resumes else state
@@ -232,10 +222,13 @@ def count_predictions(
     schedule: Schedule,
     prepared: PreparedModels,
     names: Mapping[str, int],
-    progress: Progress | None = None,
+    report: Callable[[int], None] | None = None,
     saved: SavedCounts | None = None,
 ) -> dict[str, Counts]:
-    """Return the counts of every named model; `names` maps to keys. With `saved` it resumes where it was stopped."""
+    """Return the counts of every named model; `names` maps to keys. With `saved` it resumes where it was stopped.
+
+    `report` is called with the number of predictions made.
+    """
     keys, shape = list(dict.fromkeys(names.values())), (len(schedule.samples), len(schedule.taus))
     state: State = {
         "spans": [list(span) for span in schedule.spans],
@@ -246,29 +239,31 @@ def count_predictions(
     }
     if saved:
         state = saved.resumed(state)
-    joint, same, total = state["joint"], state["same"], sum(prepared.passes(schedule))
+    n = len(schedule.samples)
     with workers() as pool:
         for batch in islice(schedule.batches(), state["batches"], None):
-            outcomes, passes = predict_batch(schedule, batch, prepared, pool)
-            rows, n = batch.positions, len(schedule.samples)
-            for column, key, predicted, reference, original in outcomes:
-                before = torch.zeros_like(rows) if original is None else (original == batch.y).int()
-                pattern = 8 * rows + 4 * before + 2 * (predicted == batch.y).int() + (reference == batch.y).int()
-                k = keys.index(key)
-                joint[k, :, column] += torch.bincount(pattern, minlength=8 * n).view(n, 8).int()
-                same[k, :, column] += torch.bincount(rows[predicted == reference], minlength=n).int()
+            rows = batch.positions
+            for column, audited, predicted in predictions(schedule, batch, prepared, pool):
+                right = {key: (labels == batch.y).int() for key, labels in predicted.items()}
+                original = torch.zeros_like(rows) if prepared.original is None else right[prepared.original]
+                for key in audited:
+                    k, pattern = keys.index(key), 4 * original + 2 * right[key] + right[prepared.reference]
+                    same = rows[predicted[key] == predicted[prepared.reference]]
+                    state["joint"][k, :, column] += torch.bincount(8 * rows + pattern, minlength=8 * n).view(n, 8).int()
+                    state["same"][k, :, column] += torch.bincount(same, minlength=n).int()
+                state["passes"] += len(rows) * len(predicted)
             state["batches"] += 1
-            state["passes"] += passes
             if saved:
                 saved.save_if_due(state)
-            if progress is not None:
-                progress(state["passes"], total)
+            if report:
+                report(state["passes"])
     if saved:
         saved.finished.append(state)
     shown = schedule.samples.ids, schedule.samples.y.numpy(), schedule.taus
     patterns = 4 if prepared.original is None else 8  # without the original, the first four are all there are
-    tables = {key: (joint[k, ..., :patterns].numpy(), same[k].numpy()) for k, key in enumerate(keys)}
-    return {name: Counts.of_joint(*shown, *tables[key]) for name, key in names.items()}
+    joint, same = state["joint"][..., :patterns].numpy(), state["same"].numpy()
+    tables = {key: Counts.of_joint(*shown, joint[k], same[k]) for k, key in enumerate(keys)}
+    return {name: tables[key] for name, key in names.items()}
 
 
 @dataclass
@@ -282,18 +277,18 @@ class Counting:
     names: Mapping[str, int]
     progress: Progress | None
     saved: SavedCounts | None
-    made: int = 0  # predictions
+    passes: int = 0  # predictions of finished schedules
 
     def __call__(self, sets: Sequence[Samples], schedules: Sequence[Schedule]) -> list[dict[str, Counts]]:
         """Return the counts of all samples of each set, by the names of the models; schedules have shares of them."""
         sizes = [sum(self.prepared.passes(schedule)) for schedule in schedules]
-        total, tables = self.made + sum(sizes), []
+        total, tables = self.passes + sum(sizes), []
+
+        def report(done: int) -> None:
+            if self.progress is not None:
+                self.progress(self.passes + done, total)
+
         for samples, schedule, size in zip(sets, schedules, sizes, strict=True):
-
-            def report(done: int, _: int) -> None:
-                if self.progress is not None:
-                    self.progress(self.made + done, total)
-
             shares = count_predictions(schedule, self.prepared, self.names, report, self.saved)
             if (world_size := devices.world_size()) > 1:
                 for name, share in shares.items():
@@ -304,46 +299,39 @@ class Counting:
                         sums.append(devices.all_reduce(filled, "sum").numpy())
                     shares[name] = Counts.of_joint(samples.ids, samples.y.numpy(), share.taus, *sums)
             tables.append(shares)
-            self.made += size
+            self.passes += size
         return tables
 
 
-def predict_batch(
+def predictions(
     schedule: Schedule, batch: DrawBatch, prepared: PreparedModels, pool: Pool
-) -> tuple[list[Outcome], int]:
-    """Return a batch's outcomes and number of predictions; small batches are shown at several radii at once."""
+) -> Iterator[tuple[int, tuple[int, ...], dict[int, Tensor]]]:
+    """Yield each radius with the models to count there and the labels that these, reference and original predict."""
     if batch.clean:
-        keys = {key for targets in prepared.plans.values() for key in targets}
-        return predict(prepared, keys, [batch.x], batch.columns, pool), len(batch.x) * len(prepared.predictors)
-    outcomes: list[Outcome] = []
-    passes, at_once = 0, max(1, schedule.rows // len(batch.x))
-    for source, targets in prepared.plans.items():
+        audited = tuple(chain.from_iterable(prepared.plans.values()))
+        for column, labels in zip(batch.columns, predict(prepared, audited, [batch.x], pool), strict=True):
+            yield column, audited, labels
+        return
+    at_once = max(1, schedule.rows // len(batch.x))  # small batches are shown at several radii at once
+    for source, audited in prepared.plans.items():
         crafter = prepared.crafters[source]
         aimed = crafter.aim(batch.x, batch.y, batch.randomness)
         for start in range(0, len(batch.columns), at_once):
             columns = batch.columns[start : start + at_once]
             moved = [crafter.apply(schedule.taus[column], batch.x, batch.y, aimed) for column in columns]
-            outcomes += predict(prepared, targets, moved, columns, pool)
-        passes += len(batch.x) * len(batch.columns) * len(prepared.asked(targets))
-    return outcomes, passes
+            for column, labels in zip(columns, predict(prepared, audited, moved, pool), strict=True):
+                yield column, audited, labels
 
 
 def predict(
-    prepared: PreparedModels, keys: Collection[int], inputs: list[Tensor], columns: tuple[int, ...], pool: Pool
-) -> list[Outcome]:
-    """Return the outcomes of some models, each asked once for the inputs of all columns together."""
-    x, size = torch.cat(inputs), len(inputs[0])
-    asked = sorted(prepared.asked(keys))
+    prepared: PreparedModels, audited: Iterable[int], inputs: list[Tensor], pool: Pool
+) -> Iterator[dict[int, Tensor]]:
+    """Yield for each of the inputs the labels that the models predict, each model called once for all of them."""
+    x, size, keys = torch.cat(inputs), len(inputs[0]), sorted(prepared.predicting(audited))
     parallel_map = pool.map if pool else map
-    answers = parallel_map(lambda key: torch.split(prepared.predictors[key](x), size), asked)
-    predicted = dict(zip(asked, answers, strict=True))
-    reference = predicted[prepared.reference]
-    original = None if prepared.original is None else predicted[prepared.original]
-    return [
-        Outcome(column, key, predicted[key][i], reference[i], original[i] if original else None)
-        for i, column in enumerate(columns)
-        for key in keys
-    ]
+    by_model = list(parallel_map(lambda key: torch.split(prepared.predictors[key](x), size), keys))
+    for labels in zip(*by_model, strict=True):
+        yield dict(zip(keys, labels, strict=True))
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 An attack follows the sign of a gradient, which can flip when rounding differs, as it may with the size of the batch
 (other matrix kernels are used). A trial on a few inputs tells, bit for bit, what a model allows: "free", any multiple
-of 8 rows (all networks we tried); "fixed", batches of always the same size; "alone", each row beside a copy of itself.
+of 8 rows (all networks we tried); "fixed", batches of always the same size; "alone", each row with a copy of itself.
 Batches are filled up with copies of their last row.
 """
 
@@ -55,7 +55,10 @@ class Crafter:
         return torch.cat(moved)
 
     def split(self, x: Tensor, y: Tensor, randomness: Randomness) -> list[tuple[Part, int]]:
-        """Return the batch in parts that may be computed together where the model is, each with its wanted rows."""
+        """Return the batch in parts that may be computed together where the model is, with their rows before filling.
+
+        The parts are on the model's device.
+        """
         x, y, randomness = x.to(self.device), y.to(self.device), randomness.to(self.device)
         if self.perturbation.rowwise:
             return [((x, y, randomness), len(x))]
@@ -73,10 +76,10 @@ def batch_invariance(model: nn.Module, probe: Tensor) -> BatchInvariance:
     few = probe[:STEP][torch.arange(STEP) % len(probe[:STEP])]
     full = few[torch.arange(UNIT) % STEP]
     gradients = [first_class_gradient(model, full[:size]) for size in TRIAL_SIZES]
-    wanted, moved, others = gradients[-1], torch.arange(UNIT).roll(3).flip(0), full.clone()
-    others[1::2] = others[:1]
-    rows_keep_theirs = torch.equal(first_class_gradient(model, full[moved]), wanted[moved])
-    if not (rows_keep_theirs and torch.equal(first_class_gradient(model, others)[::2], wanted[::2])):
+    of_full, order, mixed = gradients[-1], torch.arange(UNIT).roll(3).flip(0), full.clone()
+    mixed[1::2] = mixed[:1]
+    same_anywhere = torch.equal(first_class_gradient(model, full[order]), of_full[order])
+    if not (same_anywhere and torch.equal(first_class_gradient(model, mixed)[::2], of_full[::2])):
         return "alone"
     parts = [part for gradient in gradients for part in torch.split(gradient, STEP)]
     return "free" if all(torch.equal(part, parts[0]) for part in parts) else "fixed"

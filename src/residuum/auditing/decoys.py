@@ -8,7 +8,6 @@ is. So permuting the two gives an exact p-value, and no model is retrained.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,20 +62,20 @@ def permutation_test(
     order = np.argsort(labels, kind="stable")
     scores, side, labels = scores[order].astype(float), side[order], labels[order]
     centered, starts, sizes = _within_classes(scores, labels)
-    ours = np.add.reduceat(side.astype(np.int64), starts)
-    weight = float((ours * (sizes - ours) / sizes).sum())
+    on_side = np.add.reduceat(side.astype(np.int64), starts)
+    weights = on_side * (sizes - on_side) / sizes
+    weight = float(weights.sum())
     if not weight:
         raise InputError("expected a class with samples on both sides, got none")
     variances = np.add.reduceat(centered**2, starts) / np.maximum(sizes - 1, 1)
-    deviation = float(np.sqrt(ours * (sizes - ours) / sizes @ variances)) / weight
+    deviation = float(np.sqrt(weights @ variances)) / weight
     observed = centered[side].sum()
-    first = np.arange(len(side)) - np.repeat(starts, sizes) < np.repeat(ours, sizes)  # as many of each class
-    rng, as_large, left = _standard_generator(seed), 0, permutations
-    while left:
-        many = min(left, max(1, BLOCK // len(side)))
-        drawn = np.argsort(labels + rng.random((many, len(side))), axis=1)[:, first]
+    first = np.arange(len(side)) - np.repeat(starts, sizes) < np.repeat(on_side, sizes)  # as many of each class
+    rng, as_large, block = _standard_generator(seed), 0, max(1, BLOCK // len(side))
+    for start in range(0, permutations, block):
+        rows = min(block, permutations - start)
+        drawn = np.argsort(labels + rng.random((rows, len(side))), axis=1)[:, first]
         as_large += int((centered[drawn].sum(1) >= observed - 1e-9).sum())  # equal but for the order of the sum
-        left -= many
     return PermutationTest((1 + as_large) / (1 + permutations), float(observed) / weight, deviation)
 
 
@@ -95,9 +94,9 @@ def two_sample_test(
 
     A ridge classifier is cross-fitted: each fold is scored by a fit to the others. It reads random cosine features of
     the inputs, and how well the sample's label fits its input by a leave-one-out ridge classifier of the labels, which
-    does not know the sides. No network is trained, and none is asked. With features given, scores are linear in the
-    sides, $s = Sz$, so that the correlation $\langle z, Sz \rangle / (|z| |Sz|)$ is had for all permutations z of the
-    sides within classes at once.
+    does not know the sides. No network takes part. For fixed features, scores are linear in the sides, $s = Sz$, so
+    the correlation $\langle z, Sz \rangle / (|z| |Sz|)$ is computed at once for all permutations z of the sides within
+    classes.
 
     References: Lopez-Paz and Oquab, "Revisiting classifier two-sample tests", 2017; Rahimi and Recht, "Random features
     for large-scale kernel machines", 2007.
@@ -120,7 +119,7 @@ def two_sample_test(
     features = _within_classes(np.concatenate([features, fit[:, None]], axis=1), labels)[0]
     sides = np.repeat(side[:, None].astype(float), 1 + permutations, axis=1)
     fold = np.empty(len(side), np.int64)
-    for rows in _by_class(labels):
+    for rows in (np.flatnonzero(labels == label) for label in np.unique(labels)):
         sides[rows, 1:] = rng.permuted(sides[rows, 1:], axis=0)
         fold[rows] = rng.permutation(len(rows)) % FOLDS
     z = _within_classes(sides, labels)[0]
@@ -163,8 +162,3 @@ def _within_classes(values: Floats, labels: Labels) -> tuple[Floats, Labels, Lab
     _, starts, sizes = np.unique(labels, return_index=True, return_counts=True)
     means = np.add.reduceat(values, starts) / sizes.reshape(-1, *[1] * (values.ndim - 1))
     return values - np.repeat(means, sizes, axis=0), starts, sizes
-
-
-def _by_class(labels: Labels) -> Iterator[Labels]:
-    for label in np.unique(labels):
-        yield np.flatnonzero(labels == label)

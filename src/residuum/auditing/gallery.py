@@ -1,4 +1,4 @@
-"""The gallery: the most suspicious samples as pictures, perturbed, with who recognizes them."""
+"""The gallery: perturbed pictures of the most suspicious samples, and which models recognize them."""
 
 from __future__ import annotations
 

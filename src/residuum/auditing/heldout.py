@@ -15,7 +15,7 @@ LEAST, MOST = 100, 1000  # held-out samples shown: twice the forgotten ones, but
 
 
 def shown_at_most(forgotten: int) -> int:
-    """Return how many held-out samples are shown beside so many forgotten ones, where every class has enough.
+    """Return how many held-out samples an audit of so many forgotten ones shows, if every class has enough.
 
     >>> shown_at_most(45), shown_at_most(80)
     (100, 160)
@@ -38,13 +38,13 @@ def choose_heldout(pool: Samples, forgotten: Samples) -> Samples:
         raise InputError(f"expected held-out inputs of shape {forgotten.shape}, got {pool.shape}")
     if shared := sorted(set(pool.ids) & set(forgotten.ids)):
         raise InputError(f"expected held-out samples that were not forgotten, got {shared[0]!r} in both")
-    wanted = shown_at_most(len(forgotten))
+    total = shown_at_most(len(forgotten))
     order = np.array(sorted(range(len(pool)), key=pool.ids.__getitem__), dtype=np.int64)
     labels, rows = pool.y.numpy()[order], []
-    for label, many in zip(*np.unique(forgotten.y.numpy(), return_counts=True), strict=True):
+    for label, number in zip(*np.unique(forgotten.y.numpy(), return_counts=True), strict=True):
         of_class = order[labels == label]
         if len(of_class) >= FEWEST_OF_CLASS:
-            rows.append(of_class[: max(FEWEST_OF_CLASS, -(-wanted * int(many) // len(forgotten)))])
+            rows.append(of_class[: max(FEWEST_OF_CLASS, -(-total * int(number) // len(forgotten)))])
     return pool.subset(np.sort(np.concatenate([*rows, order[:0]])))
 
 

@@ -1,4 +1,4 @@
-"""Measures: everything an audit reports, as a pure function of its counts, and measures of the user's own."""
+"""Measures: everything an audit reports, as a pure function of its counts, and users' measures."""
 
 import inspect
 from collections.abc import Callable
@@ -131,11 +131,12 @@ def share_interval(hits: NDArray[np.int32], counts: Counts, certain: NDArray[np.
     return interval(value, np.where(certain, value, low), np.where(certain, value, high))
 
 
-def first_radius(counts: Counts, *, exact: bool = False, level: float = 0.05) -> dict[str, float | None]:
+def first_radius(counts: Counts, *, exact: bool = False) -> dict[str, float | None]:
     """Return for each id the smallest radius at which it is recognized more often than by the reference.
 
-    "More often" is a discovery of the sign test at that radius (false-discovery rate `level` over the samples); at
-    radius 0 and for enumerated attacks, where nothing is left to chance, the plain comparison. None: at no radius.
+    "More often" is a discovery of the sign test at that radius, with a false-discovery rate of 5 % over the samples. At
+    radius 0 and for enumerated attacks, where nothing is left to chance, it is the plain comparison. None stands for no
+    radius.
 
     >>> counts = Counts.of(["a", "b"], [0, 0], [0.1, 0.2], draws=[[20, 20]] * 2, method_right=[[10, 20], [5, 5]],
     ...                    reference_right=[[10, 5], [5, 5]], both_right=[[10, 5], [5, 5]],
@@ -144,7 +145,7 @@ def first_radius(counts: Counts, *, exact: bool = False, level: float = 0.05) ->
     {'a': 0.2, 'b': None}
     """
     more = counts.method_right > counts.reference_right
-    recognized = np.where(exact_radii(counts, exact), more, discoveries(sign_test(counts), level))
+    recognized = np.where(exact_radii(counts, exact), more, discoveries(sign_test(counts)))
     order = np.argsort(counts.taus)
     firsts = (next((float(counts.taus[t]) for t in order if row[t]), None) for row in recognized)
     return dict(zip(counts.ids, firsts, strict=True))
@@ -186,12 +187,12 @@ class OwnMeasure:
 
     @property
     def name(self) -> str:
-        """What it is called where it stands."""
+        """The measure's name in records."""
         return name_of(self.function, self.function.__name__)
 
     @property
     def words(self) -> dict[str, Any]:
-        """Title, meaning and neutral value, for whoever shows it."""
+        """Title, meaning and neutral value, for tables and pages."""
         meaning = (inspect.getdoc(self.function) or self.name.replace("_", " ")).split("\n", maxsplit=1)[0]
         title, colon, _ = meaning.partition(":")
         title = title if colon else self.name.replace("_", " ").capitalize()

@@ -75,16 +75,14 @@ class ResidualKnowledge:
         first = 0 if self.result is None else len(self.result.counts[MODEL])
         names = tuple(ids) if ids is not None else tuple(str(first + row) for row in range(len(y)))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResiduumWarning)  # `compute` says them once, of all batches
+            warnings.simplefilter("ignore", ResiduumWarning)  # `compute` warns once, of all batches
             batch = self.auditor.count(Samples(x, y, names), self.draws)
             few = set(result_warnings(batch.counts, batch.settings["confidence"], batch.exact))
-        told = [text for text in batch.warnings if text not in few]
-        if self.result is None:
-            self.result = AuditResult(batch.counts, batch.settings, told, batch.exact)
-            return
-        counts = {MODEL: self.result.counts[MODEL].concat(batch.counts[MODEL])}
-        told = list(dict.fromkeys([*self.result.warnings, *told]))
-        self.result = AuditResult(counts, batch.settings, told, batch.exact)
+        counts, lasting = batch.counts[MODEL], [text for text in batch.warnings if text not in few]
+        if self.result is not None:
+            counts = self.result.counts[MODEL].concat(counts)
+            lasting = list(dict.fromkeys([*self.result.warnings, *lasting]))
+        self.result = AuditResult({MODEL: counts}, batch.settings, lasting, batch.exact)
 
     def compute(self) -> dict[str, Any]:
         """Return all measures of the batches so far, those of `audits` in results.json, lists by radius."""

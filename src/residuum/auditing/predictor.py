@@ -3,8 +3,8 @@
 A prediction is the argmax of the plain model in float64. Computing everything that way would be slow, so a fast
 float32 copy (batch-norm folded, wide convolutions with channels last) answers wherever its two largest logits are far
 enough apart, and the float64 copy answers elsewhere. "Far enough" is 100 times the largest difference between both
-copies on a probe batch. Under `--precision bf16-mixed` the same copy in bfloat16 is asked first, and answers where its
-logits are 20 times their largest difference apart: bfloat16 is so coarse that 100 times would leave it little to say.
+copies on a probe batch. Under `--precision bf16-mixed` the same copy in bfloat16 answers first, where its two largest
+logits are 20 times their largest difference apart; bfloat16 is so coarse that 100 times would leave it little to say.
 Hence the counts do not depend on batch size, order, folding, precision or the number of processes, nor on how fast the
 machine is.
 """
@@ -52,19 +52,19 @@ class Predictor:
                 self.exact(probe[:1].to(self.device).double())
         except (RuntimeError, TypeError):  # its code insists on float32: then rows are decided one by one
             self.exact = None
-        wanted = self.exact_logits(probe)
-        self.classes = wanted.shape[1]
-        candidate, shown = folded(self.plain), probe.to(self.device)
-        usable = candidate is not None and computes(candidate, shown, wanted)
-        self.fast = candidate if candidate is not None and usable else private_copy(self.plain)
+        exact = self.exact_logits(probe)
+        self.classes = exact.shape[1]
+        fast = folded(self.plain)
+        sound = fast is not None and computes(fast, probe.to(self.device), exact)
+        self.fast = fast if fast is not None and sound else private_copy(self.plain)
         planes = [module.out_channels for module in self.fast.modules() if isinstance(module, nn.Conv2d)]
         if probe.ndim == 4 and max(planes, default=0) >= PLANES:
             convert_conv2d_weight_memory_format(self.fast, torch.channels_last)
         self.fast.requires_grad_(False)
-        self.margin = SAFETY * deviation(self.logits(probe), wanted)
+        self.margin = SAFETY * deviation(self.logits(probe), exact)
         self.coarse_margin: float | None = None
         if devices.compute_of(devices.current()).precision == "bf16-mixed" and probe.is_floating_point():
-            self.coarse_margin = COARSE_SAFETY * deviation(self.logits(probe, torch.bfloat16), wanted)
+            self.coarse_margin = COARSE_SAFETY * deviation(self.logits(probe, torch.bfloat16), exact)
 
     def logits(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return the fast copy's logits, shape (rows, classes), computed in float32 or bfloat16."""
@@ -97,23 +97,23 @@ class Predictor:
         return answer
 
 
-def computes(candidate: nn.Module, probe: Tensor, wanted: Tensor) -> bool:
-    """Return whether the candidate runs, and its logits equal the exact ones up to float32 rounding."""
+def computes(model: nn.Module, probe: Tensor, exact: Tensor) -> bool:
+    """Return whether the model runs, and its logits equal the exact ones up to float32 rounding."""
     try:
         with torch.inference_mode():
-            logits = candidate(probe)
-    except RuntimeError:  # e.g. a sum that cannot be made in place because it broadcasts
+            logits = model(probe)
+    except RuntimeError:  # e.g. a sum that cannot be computed in place because it broadcasts
         return False
-    if not isinstance(logits, Tensor) or logits.shape != wanted.shape:
+    if not isinstance(logits, Tensor) or logits.shape != exact.shape:
         return False
-    return deviation(logits.cpu(), wanted) <= SAME_FUNCTION * max(1.0, float(wanted.abs().max()))
+    return deviation(logits.cpu(), exact) <= SAME_FUNCTION * max(1.0, float(exact.abs().max()))
 
 
-def deviation(logits: Tensor, wanted: Tensor) -> float:
+def deviation(logits: Tensor, exact: Tensor) -> float:
     """Return the largest difference between fast and exact logits, at least the rounding of one float32."""
-    finite = wanted.isfinite() & logits.isfinite()
-    rounding = torch.finfo(torch.float32).eps * wanted[finite].abs()
-    gap = (logits.double() - wanted)[finite].abs()
+    finite = exact.isfinite() & logits.isfinite()
+    rounding = torch.finfo(torch.float32).eps * exact[finite].abs()
+    gap = (logits.double() - exact)[finite].abs()
     return float(torch.cat([gap, rounding, torch.zeros(1)]).max())
 
 
@@ -180,7 +180,7 @@ class BatchNormTracer(fx.Tracer):
 
 
 def follows_convolution(traced: fx.GraphModule, node: fx.Node) -> bool:
-    """Return whether this is batch-norm with fixed statistics on a convolution's output that nobody else reads."""
+    """Return whether this is batch-norm with fixed statistics, the only reader of a convolution's output."""
     if not is_call_of(traced, node, _BatchNorm) or len(node.args) != 1:
         return False
     source, norm = node.args[0], traced.get_submodule(str(node.target))
@@ -200,13 +200,13 @@ def is_call_of(traced: fx.GraphModule, node: fx.Node, kind: type | tuple[type, .
 
 def times_called(traced: fx.GraphModule, node: fx.Node) -> int:
     """Return how often the node's module is used: weights used twice must not be folded."""
-    wanted = traced.get_submodule(str(node.target))
-    calls = [other for other in traced.graph.nodes if other.op == "call_module"]
-    return sum(traced.get_submodule(str(other.target)) is wanted for other in calls)
+    module = traced.get_submodule(str(node.target))
+    calls = [call for call in traced.graph.nodes if call.op == "call_module"]
+    return sum(traced.get_submodule(str(call.target)) is module for call in calls)
 
 
 def reuse_memory(traced: fx.GraphModule) -> None:
-    """Let sums and rectifiers overwrite their input where nobody else reads it: less memory to walk through."""
+    """Let sums and rectifiers overwrite an input that has no other reader: less memory to walk through."""
     for node in traced.graph.nodes:
         if node.target is operator.add and is_fresh(traced, node.args[0]) and node.args[0] is not node.args[1]:
             node.target = operator.iadd

@@ -65,8 +65,8 @@ def id_warnings(samples: Samples, seen: Mapping[str, Container[str]], what: str 
     """Yield where the reference has seen samples that it must not know."""
     for source, number in samples_seen(samples, seen).items():
         yield (
-            f"the reference has seen {number} of {len(samples)} {what} samples in {source}: it is no model that "
-            f"never knew them, and {'r' if what == 'audited' else 'class knowledge'} is too low"
+            f"the reference has seen {number} of {len(samples)} {what} samples in {source}, so "
+            f"{'r' if what == 'audited' else 'class knowledge'} is too low"
         )
 
 

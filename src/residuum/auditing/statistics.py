@@ -19,12 +19,13 @@ Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
 PSEUDO_COUNT = 1 / 20  # added to each cell for the variance only, so that an unseen event still has width
 BOOTSTRAP_RESAMPLES = 1000
-SIGNIFICANCE = 0.05
+SIGNIFICANCE, CONFIDENCE = 0.05, 0.95
 FEWEST_RETRAINED = 3  # with two retrained models their standard deviation is a single difference
 CHANCE = 0.5  # the area under the curve of a score that says nothing
+FALSE_POSITIVES = 0.01  # rate at which a true-positive rate is measured
 
 
-def normal_quantile(confidence: float) -> float:
+def normal_quantile(confidence: float = CONFIDENCE) -> float:
     """Return z with Pr[|N(0,1)| <= z] = confidence."""
     return NormalDist().inv_cdf(0.5 + confidence / 2)
 
@@ -91,12 +92,12 @@ def clopper_pearson(hits: Floats, trials: Floats, confidence: float) -> tuple[Fl
     return low, high
 
 
-def mean_interval(values: Floats, confidence: float = 0.95) -> tuple[float, float | None, float | None]:
-    """Return the mean of `values` with its normal interval, None where there is only one value."""
+def mean_interval(values: Floats) -> tuple[float, float | None, float | None]:
+    """Return the mean of `values` with its normal interval of 95 %, None where there is only one value."""
     mean = float(values.mean())
     if len(values) < 2:
         return mean, None, None
-    half = normal_quantile(confidence) * float(values.std(ddof=1)) / len(values) ** 0.5
+    half = normal_quantile() * float(values.std(ddof=1)) / len(values) ** 0.5
     return mean, mean - half, mean + half
 
 
@@ -141,11 +142,11 @@ def sign_test(counts: Counts) -> Floats:
     return sign_test_p(counts.method_right - both, counts.reference_right - both)
 
 
-def discoveries(p: Floats, level: float = SIGNIFICANCE) -> NDArray[np.bool_]:
+def discoveries(p: Floats) -> NDArray[np.bool_]:
     """Return which p-values of each column survive Benjamini and Hochberg's control of false discoveries."""
     from scipy.stats import false_discovery_control
 
-    significant: NDArray[np.bool_] = false_discovery_control(p, axis=0) <= level
+    significant: NDArray[np.bool_] = false_discovery_control(p, axis=0) <= SIGNIFICANCE
     return significant
 
 
@@ -230,25 +231,25 @@ class Ranking:
         """The area under the curve."""
         return float(self.forgotten.mean())
 
-    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return the interval over samples on the logit scale; at 1 its low end is (alpha / 2)^(1 / min(n_F, n_H))."""
-        auc, alpha = self.auc, 1 - confidence
+    def interval(self) -> tuple[float, float]:
+        """Return the 95 % interval over samples on the logit scale; at 1 it begins at 0.025^(1 / min(n_F, n_H))."""
+        auc, alpha = self.auc, 1 - CONFIDENCE
         if auc in (0.0, 1.0):
             end = float((alpha / 2) ** (1 / min(len(self.forgotten), len(self.heldout))))
             return (end, 1.0) if auc == 1.0 else (0.0, 1 - end)
         se = np.sqrt(self.classes.variance(self.forgotten, self.heldout)) / (auc * (1 - auc))
-        center, half = np.log(auc / (1 - auc)), normal_quantile(confidence) * se
+        center, half = np.log(auc / (1 - auc)), normal_quantile() * se
         low, high = 1 / (1 + np.exp(-(center + np.array([-half, half]))))
         return float(low), float(high)
 
-    def minus(self, other: "Ranking", confidence: float = 0.95) -> tuple[float, float, float, float]:
+    def minus(self, other: "Ranking") -> tuple[float, float, float, float]:
         """Return the difference of both areas on the same samples, low, high, and p of "not above" (paired DeLong)."""
         from scipy.special import ndtr
 
         value = self.auc - other.auc
         paired = (self.forgotten - other.forgotten, self.heldout - other.heldout)
         se = float(np.sqrt(self.classes.variance(*paired)))
-        half = normal_quantile(confidence) * se
+        half = normal_quantile() * se
         p = float(ndtr(-value / se)) if se > 0 else CHANCE if value == 0 else float(value < 0)
         return value, value - half, value + half, p
 
@@ -262,14 +263,14 @@ def rank(forgotten: Floats, heldout: Floats, classes: Classes) -> Ranking:
     return Ranking(classes, of_forgotten, of_heldout)
 
 
-def clustered_auc(one: Floats, other: Floats, confidence: float) -> tuple[float, float, float]:
-    """Return P(one > other) + ties / 2 over (models, n) scores with its interval, whole models being the clusters."""
+def clustered_auc(one: Floats, other: Floats) -> tuple[float, float, float]:
+    """Return P(one > other) + ties / 2 over (models, n) scores with its interval; whole models are the clusters."""
     from scipy.special import stdtrit
 
     by_model, by_other = shares_above(one, other), 1 - shares_above(other, one)
     auc = float(by_model.mean())
     se = np.sqrt(by_model.var(ddof=1) / len(one) + by_other.var(ddof=1) / len(other))
-    half = float(stdtrit(min(len(one), len(other)) - 1, (1 + confidence) / 2) * se)
+    half = float(stdtrit(min(len(one), len(other)) - 1, (1 + CONFIDENCE) / 2) * se)
     return auc, max(auc - half, 0.0), min(auc + half, 1.0)
 
 
@@ -281,16 +282,15 @@ def shares_above(one: Floats, other: Floats) -> Floats:
     return shares
 
 
-def rate_at(one: Floats, other: Floats, limit: float = 0.01) -> float:
-    """Return the share of `one` at or above the lowest threshold that at most `limit` of `other` reach."""
-    line = np.sort(other)[::-1]
-    allowed = int(limit * len(line))
-    threshold = line[allowed]  # one score more than allowed: only what lies above it counts
+def true_positive_rate(one: Floats, other: Floats) -> float:
+    """Return the share of `one` at or above the lowest threshold that at most 1 % of `other` reach."""
+    descending = np.sort(other)[::-1]
+    threshold = descending[int(FALSE_POSITIVES * len(other))]  # one too many reach it: only what lies above it counts
     return float((one > threshold).mean())
 
 
 class Comparison(NamedTuple):
-    """A row beside retrained models: p of "shows no more than they do", the decision, and the noise floor.
+    """A row compared with retrained models: p of "shows no more than they do", the decision, and the noise floor.
 
     `p` and `more` (p is at most 5 %) are None with fewer than three retrained models or where a value is missing.
     `floor` is the range of the values of the retrained models, `retrained` their number.

@@ -10,7 +10,7 @@ from residuum.auditing.probes import Evidence, KLoM, ULiRA
 from residuum.auditing.probes.klom import klom, klom_of_chance, refuse_few
 from residuum.auditing.probes.rmia import log_relative
 from residuum.auditing.probes.ulira import fit, u_lira
-from residuum.auditing.statistics import Classes, clustered_auc, rank, rate_at
+from residuum.auditing.statistics import Classes, clustered_auc, rank, true_positive_rate
 from residuum.core.errors import InputError
 from residuum.core.roles import Role
 from residuum.core.samples import Samples, Splits
@@ -64,7 +64,7 @@ def test_a17_relabeled_innocents_have_one_half_within_their_interval_and_shifted
         models = base + rng.normal(0, 1, (24, 1)) + rng.normal(0, 1, (24, 30))
         phi = models[:12], models[12:]
         fitted = fit(phi[0][:6], phi[1][:6])
-        _, low, high = clustered_auc(fitted.score(phi[0][6:]), fitted.score(phi[1][6:]), 0.95)
+        _, low, high = clustered_auc(fitted.score(phi[0][6:]), fitted.score(phi[1][6:]))
         covered += low <= 0.5 <= high
     assert covered / repeats >= 0.87
     shifted = base + 1.0 + rng.normal(0, 1, (16, 30))
@@ -120,9 +120,11 @@ def test_the_clustered_area_is_that_of_all_pairs_and_the_rate_is_at_most_the_lim
     rng = np.random.default_rng(5)
     one, other = rng.integers(0, 5, (3, 4)).astype(float), rng.integers(0, 5, (2, 6)).astype(float)
     pairs = [(a > b) + (a == b) / 2 for a in one.ravel() for b in other.ravel()]
-    assert clustered_auc(one, other, 0.95)[0] == pytest.approx(np.mean(pairs), abs=1e-12)
+    assert clustered_auc(one, other)[0] == pytest.approx(np.mean(pairs), abs=1e-12)
     line = np.arange(200.0)
-    assert rate_at(np.array([196.5, 197.5, 198.5]), line) == pytest.approx(2 / 3)  # 198 and 199 lie above: 1 %
+    assert true_positive_rate(np.array([196.5, 197.5, 198.5]), line) == pytest.approx(
+        2 / 3
+    )  # 198 and 199 lie above: 1 %
 
 
 def test_with_64_models_every_sample_has_variances_of_its_own():
@@ -171,7 +173,7 @@ def test_the_interval_covers_one_half_with_few_models_beside_many(unlearned, inn
     rng, trials, covered = np.random.default_rng(0), 1500, 0
     for _ in range(trials):  # models of one law: each has a shift of its own on top of the samples' noise
         one, other = (rng.normal(0, 1, (k, 1)) + rng.normal(0, 1, (k, 15)) for k in (unlearned, innocent))
-        _, low, high = clustered_auc(one, other, 0.95)
+        _, low, high = clustered_auc(one, other)
         covered += low <= 0.5 <= high
     assert covered / trials >= 0.945
 

@@ -1,4 +1,4 @@
-"""Probes beside the audit: searches, membership attacks and comparisons of many models.
+"""Probes, which an audit does not include: searches, membership attacks and comparisons of many models.
 
 Each is a frozen dataclass with one method, `measure(evidence) -> {row: Value}`.
 """

@@ -30,8 +30,8 @@ Margins = Mapping[str, Floats]  # by part: forget, heldout, retain, validation
 class Value:
     """What a probe measures of one row: larger where it seems to remember; None with a note where that is impossible.
 
-    `low` and `high` are the ends of its interval, `p` tests it, and `details` stand beside it in the record. `more` is
-    the decision of probes that make it themselves: whether the row shows more than retrained models do.
+    `low` and `high` are the ends of its interval, `p` tests it, and `details` are further entries of its record. Some
+    probes decide themselves whether the row shows more than retrained models do; `more` is their decision.
 
     >>> Value(0.6, 0.5, 0.7, details={"tau_max": 0.1}).record()
     {'value': 0.6, 'low': 0.5, 'high': 0.7, 'tau_max': 0.1}
@@ -65,7 +65,7 @@ class Evidence:
 
     Probes that treat models show them `perturbation` at the radii `taus`. `further_training(model, ids, seed)` returns
     a copy that was trained on the retain set and these forgotten samples, as the original was for a tenth of its
-    epochs; it is None where nobody knows how the original was trained.
+    epochs; it is None if the training of the original is not known.
     """
 
     splits: Splits
@@ -181,7 +181,7 @@ class Probe(ABC):
         return 0
 
     def predictions(self, splits: Splits, radii: int) -> int:
-        """Return how many inputs one model is shown beside searches, at so many radii above 0."""
+        """Return how many inputs one model is shown outside searches, at so many radii above 0."""
         return 0
 
     def epochs(self, original: int) -> int:

@@ -32,7 +32,7 @@ class RecoveryRadius(Probe):
     searches: ClassVar[bool] = True
 
     def measure(self, evidence: Evidence) -> dict[str, Value]:
-        """Return AUC with interval and, beside a reference, the difference from it with p, and p of fragility."""
+        """Return AUC with interval and, if there is a reference, the difference from it with p, and p of fragility."""
         if not len(evidence.heldout):
             return dict.fromkeys(evidence.models, NO_HELDOUT)
         reach = self.tau_max or DEFAULT_REACH * max(evidence.radii)
@@ -78,7 +78,7 @@ class Depth(Probe):
     stepwise: ClassVar[bool] = False
 
     def measure(self, evidence: Evidence) -> dict[str, Value]:
-        """Return the mean with its interval over samples, that of held-out ones and, beside a reference, the sign p."""
+        """Return the mean with its interval over samples, that of held-out ones, and p of the sign test."""
         reach = self.tau_max or DEFAULT_REACH * max(evidence.radii)
         depths = {
             row: [

@@ -134,7 +134,7 @@ def treat(name: str, model: nn.Module, evidence: Evidence) -> nn.Module:
     """
     if name in (FINETUNE, RELEARN):
         if evidence.further_training is None:
-            raise NotTreatableError("nobody knows how the original was trained")
+            raise NotTreatableError("the training of the original is not known")
         again = relearned_rows(evidence).tolist() if name == RELEARN else []
         ids = [evidence.splits.forget.ids[row] for row in again]
         return evidence.further_training(model, ids, child_seed(evidence.seed, name))
@@ -179,15 +179,12 @@ def mixed(model: nn.Module, original: nn.Module | None, share: float = 0.5) -> n
     """
     if original is None:
         raise NotTreatableError("the original is not among the models")
-    mean, weights, theirs = private_copy(model), model.state_dict(), original.state_dict()
-    if {key: value.shape for key, value in weights.items()} != {key: value.shape for key, value in theirs.items()}:
+    mean, weights, originals = private_copy(model), model.state_dict(), original.state_dict()
+    if {key: value.shape for key, value in weights.items()} != {key: value.shape for key, value in originals.items()}:
         raise NotTreatableError("its network is not the original's")
-    mean.load_state_dict(
-        {
-            key: torch.lerp(value, theirs[key].to(value), share) if value.is_floating_point() else value
-            for key, value in weights.items()
-        }
-    )
+    floats = {key: value for key, value in weights.items() if value.is_floating_point()}
+    mixture = {key: torch.lerp(value, originals[key].to(value), share) for key, value in floats.items()}
+    mean.load_state_dict(weights | mixture)
     return mean
 
 
@@ -243,8 +240,8 @@ def recognition_rates(models: Mapping[str, nn.Module], evidence: Evidence, draws
 def measures_of(rates: Rates, rows: NDArray[np.int64], form: str) -> dict[str, float]:
     """Return recognition and memory on the forgotten samples of these rows.
 
-    Held-out samples count in the class mix of the forgotten ones. Where there are some, forgotten samples of other
-    classes than theirs do not count. In class form nothing is left to divide by.
+    Held-out samples are weighted to the class mix of the forgotten ones. If there are any, forgotten samples of classes
+    without them do not count. In class form there is no memory, because the reference recognizes nothing.
     """
     forgotten, labels = rates.forgotten[rows], rates.labels[rows]
     if rates.heldout is None or rates.heldout_labels is None:

@@ -26,7 +26,7 @@ class Features(Probe):
 
     The features are what enters the model's last linear layer. Samples are held out, so no model saw them: the probe
     asks what the model knows of the class, not of the forgotten samples. It is cross-fitted (`cross_fitted_scores`).
-    Several forgotten classes are told from the rest one after the other; the value is their mean in the mix of the
+    Each of several forgotten classes is compared with the rest; the value is the mean of their AUCs in the mix of the
     forget set. A method that changes the head alone leaves the features of a forgotten class as they were.
 
     Reference: Alain and Bengio, "Understanding intermediate layers using linear classifier probes", 2016.

@@ -70,20 +70,20 @@ def _rows(mask: Tensor, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Goal:
-    """What a search on one model wants of the labels y: that they are predicted, or with `away` that they are not."""
+    """The goal of a search on one model: that the labels y are predicted, or with `away` that they are not."""
 
     predictor: Predictor
     y: Tensor
     away: bool = False
 
     def uphill(self, x: Tensor) -> Tensor:
-        """Return the direction in which the wish comes nearer."""
+        """Return the direction towards the goal."""
         device = self.predictor.device
         gradient = loss_gradient(self.predictor.fast, x.to(device), self.y.to(device)).cpu()
         return gradient if self.away else -gradient
 
     def reached(self, x: Tensor) -> Tensor:
-        """Return on which rows the wish is fulfilled."""
+        """Return which rows have reached the goal."""
         return (self.predictor(x) == self.y) ^ self.away
 
 
@@ -103,15 +103,13 @@ def recovery_radii(
     labels: Tensor | None = None,
     signed: bool = False,
     space: InputSpace = PIXELS,
-    steps: int = STEPS,
-    halvings: int = HALVINGS,
 ) -> Recovery:
     """Return rho(x) = min{tau : some x' within tau of x is given the label}, an upper bound of it by search.
 
     0 where x is recognized already, infinite where nothing is found within `tau_max`. With `signed` a recognized x has
     minus the smallest radius at which it is *not* recognized: where nearly all are right, only this tells them apart.
-    The radius is halved in between `halvings` times, each search starting from the last success clipped into the
-    smaller ball. `labels` (default: the samples' own) are what the model is pushed to.
+    The interval of radii is halved 8 times, and each search starts from the last success clipped into the smaller ball.
+    The model is pushed to `labels`, by default those of the samples.
 
     >>> _ = torch.manual_seed(0)
     >>> x, y = torch.tensor([[0.5], [0.2]]), torch.tensor([1, 0])
@@ -121,29 +119,28 @@ def recovery_radii(
     >>> recovery.rho.round(2).tolist()
     [0.1, 0.0]
     """
-    wanted = samples.y if labels is None else labels
+    labels = samples.y if labels is None else labels
     parts = []
     for batch in torch.split(torch.arange(len(samples)), rows_for(samples.shape)):
-        x, y = samples.batch(batch)[0], wanted[batch]
+        x, y = samples.batch(batch)[0], labels[batch]
         right = predictor(x) == y
         rho, nearest = torch.zeros(len(x), dtype=torch.float64), x.clone()
         for away, rows in ((False, ~right), (True, right)):
             if rows.any() and (signed or not away):
-                goal = Goal(predictor, y[rows], away)
-                success = _smallest(goal, x[rows], tau_max=tau_max, space=space, steps=steps, halvings=halvings)
+                success = _smallest(Goal(predictor, y[rows], away), x[rows], tau_max, space)
                 rho[rows] = success.norms(x[rows]) * (-1 if away else 1)
                 nearest[rows] = success.x
         parts.append(Recovery(rho.numpy(), nearest))
     return Recovery(np.concatenate([part.rho for part in parts]), torch.cat([part.x for part in parts]))
 
 
-def _smallest(goal: Goal, x: Tensor, *, tau_max: float, space: InputSpace, steps: int, halvings: int) -> SearchResult:
+def _smallest(goal: Goal, x: Tensor, tau_max: float, space: InputSpace) -> SearchResult:
     low, radius = torch.zeros(len(x), dtype=torch.float64), torch.full((len(x),), tau_max, dtype=torch.float64)
-    best = search(x, x, radius, goal.uphill, goal.reached, space=space, steps=steps)
-    for _ in range(halvings):
+    best = search(x, x, radius, goal.uphill, goal.reached, space=space)
+    for _ in range(HALVINGS):
         high = best.norms(x).clamp(max=tau_max)
         middle = (low + high) / 2
-        tried = search(x, best.x, middle, goal.uphill, goal.reached, space=space, steps=steps)
+        tried = search(x, best.x, middle, goal.uphill, goal.reached, space=space)
         better = tried.success & best.success
         low = torch.where(better, low, middle)
         best = SearchResult(best.success, torch.where(_rows(better, x), tried.x, best.x))

@@ -8,12 +8,11 @@ from numpy.typing import NDArray
 
 from residuum.auditing.probes.base import FURTHER, Evidence, Probe, Value
 from residuum.auditing.probes.klom import refuse_few
-from residuum.auditing.statistics import SIGNIFICANCE, Floats, clustered_auc, rate_at, shares_above
+from residuum.auditing.statistics import SIGNIFICANCE, Floats, clustered_auc, shares_above, true_positive_rate
 from residuum.core.errors import InputError
 
 FEWEST, FEWEST_FOR_TPR, FEWEST_SCORES = 8, 16, 100
 MANY = 64  # from so many models of each kind on every sample has variances of its own
-FALSE_POSITIVES = 0.01
 PERMUTATIONS = 999
 
 
@@ -91,9 +90,7 @@ def fit(unlearned: Floats, retrained: Floats) -> Fit:
     return Fit(means, (shared, shared))
 
 
-def u_lira(
-    unlearned: Floats, retrained: Floats, *, seed: int, confidence: float = 0.95, permutations: int = PERMUTATIONS
-) -> ULiRAResult:
+def u_lira(unlearned: Floats, retrained: Floats, *, seed: int, permutations: int = PERMUTATIONS) -> ULiRAResult:
     """Return how well the log ratio of two Gaussians tells unlearned margins (K, n) from retrained ones (N, n).
 
     Fitted on half of the models and scored on the others, so that no model is scored by a fit that saw it; the interval
@@ -112,9 +109,9 @@ def u_lira(
     halves = [(phi[: len(phi) // 2], phi[len(phi) // 2 :]) for phi in shuffled]
     fitted = fit(halves[0][0], halves[1][0])
     scores = [fitted.score(phi[1]) for phi in halves]
-    auc, low, high = clustered_auc(scores[0], scores[1], confidence)
+    auc, low, high = clustered_auc(*scores)
     enough = fewest >= FEWEST_FOR_TPR and scores[1].size >= FEWEST_SCORES
-    tpr = rate_at(scores[0].ravel(), scores[1].ravel(), FALSE_POSITIVES) if enough else None
+    tpr = true_positive_rate(scores[0].ravel(), scores[1].ravel()) if enough else None
     p = permutation_p(np.concatenate(shuffled), len(unlearned), rng, permutations)
     return ULiRAResult(auc, low, high, tpr, p)
 
