@@ -51,11 +51,11 @@ def derived_record(record: Results, folder: Path) -> Results:
         results, scenario=record.scenario, rows=specs, seeds=record.seeds, perturbations=record.perturbations
     )
     derived = with_probes(derived, model_probes(record), results)
-    stated = record.model_dump(include={"created", "versions", "warnings", "notes"}) | (record.model_extra or {})
+    copied = record.model_dump(include={"created", "versions", "warnings", "notes"}) | (record.model_extra or {})
     if record.decoys:
-        stated["decoys"] = {label: judged_decoys(audit) for label, audit in record.decoys.items()}
+        copied["decoys"] = {label: judged_decoys(audit) for label, audit in record.decoys.items()}
     methods = {label: _with_paths(row, rows[label]) for label, row in derived.methods.items()}
-    return judged_record(derived.model_copy(update={**stated, "methods": methods}))
+    return judged_record(derived.model_copy(update={**copied, "methods": methods}))
 
 
 def model_probes(record: Results) -> list[str]:
@@ -70,25 +70,25 @@ def repeated_probes(record: Results) -> list[str]:
 
 
 def _result(record: Results, label: str, seed: str, tables: Tables, folder: Path) -> Result:
-    stated = record.methods[label].per_seed[seed]
+    seed_result = record.methods[label].per_seed[seed]
     audits = {}
-    for name, audit in stated.audits.items():
+    for name, audit in seed_result.audits.items():
         measures = _measured(audit, *tables[label, seed, name])
         heldout = folder / audit.heldout.counts if audit.heldout else None
         audits[name] = AuditOutcome(measures, folder / audit.counts, heldout)
     return Result(
         label=label,
         seed=int(seed),
-        metrics=_plain(stated.metrics) if stated.metrics else {},
+        metrics=_plain(seed_result.metrics) if seed_result.metrics else {},
         audits=audits,
-        seconds=stated.seconds,
-        passes=stated.passes,
-        warnings=stated.warnings,
-        weights=stated.weights,
-        unchanged=stated.unchanged,
+        seconds=seed_result.seconds,
+        passes=seed_result.passes,
+        warnings=seed_result.warnings,
+        weights=seed_result.weights,
+        unchanged=seed_result.unchanged,
         model=folder,
-        notes=stated.notes,
-        probes={spec: _plain(values) for spec, values in stated.probes.items()},
+        notes=seed_result.notes,
+        probes={spec: _plain(values) for spec, values in seed_result.probes.items()},
     )
 
 
@@ -105,28 +105,28 @@ def _measured(audit: Audit, counts: Counts, heldout: Counts | None) -> dict[str,
     return measures | {"first_radius": first, "heldout": of_heldout | {"left_out": left_out}}
 
 
-def _with_paths(row: Row, stated: Row) -> Row:
-    """Return a derived row whose audits name the files of the stated row, with its probes of many models."""
+def _with_paths(row: Row, packed: Row) -> Row:
+    """Return a derived row whose audits name the files of the packed row, with its probes of many models."""
     seeds = {}
     for seed, result in row.per_seed.items():
         audits = {}
         for name, audit in result.audits.items():
-            before = stated.per_seed[seed].audits[name]
+            before = packed.per_seed[seed].audits[name]
             update: dict[str, Any] = {"counts": before.counts}
             if audit.heldout and before.heldout:
                 update["heldout"] = audit.heldout.model_copy(update={"counts": before.heldout.counts})
             audits[name] = audit.model_copy(update=update)
-        probes = _with_others(result.probes, stated.per_seed[seed].probes)
+        probes = _with_others(result.probes, packed.per_seed[seed].probes)
         seeds[seed] = result.model_copy(update={"audits": audits, **probes})
-    return row.model_copy(update={"per_seed": seeds, **_with_others(row.probes, stated.probes)})
+    return row.model_copy(update={"per_seed": seeds, **_with_others(row.probes, packed.probes)})
 
 
-def _with_others(derived: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stated probes in their order, with the derived values where there are any."""
-    return {"probes": {name: derived.get(name, value) for name, value in stated.items()}} if stated else {}
+def _with_others(derived: Mapping[str, Any], packed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the packed probes in their order, with the derived values where there are any."""
+    return {"probes": {name: derived.get(name, value) for name, value in packed.items()}} if packed else {}
 
 
-def differences(stated: object, derived: object, where: str = "", by: str = "its counts give") -> list[str]:
+def differences(packed: object, derived: object, where: str = "", by: str = "its counts give") -> list[str]:
     """Return where two JSON values differ: texts and whole numbers at all, other numbers by more than 1e-9.
 
     `by` says what the second value rests on.
@@ -134,17 +134,17 @@ def differences(stated: object, derived: object, where: str = "", by: str = "its
     >>> differences({"r": [1.0, 2]}, {"r": [1.0 + 1e-12, 3]}, "gd")
     ['gd.r.1: the pack says 2, its counts give 3']
     """
-    if isinstance(stated, Mapping) and isinstance(derived, Mapping):
-        keys = list(dict.fromkeys([*stated, *derived]))
-        return [text for key in keys for text in differences(stated.get(key), derived.get(key), f"{where}.{key}", by)]
-    if isinstance(stated, list) and isinstance(derived, list) and len(stated) == len(derived):
-        pairs = enumerate(zip(stated, derived, strict=True))
+    if isinstance(packed, Mapping) and isinstance(derived, Mapping):
+        keys = list(dict.fromkeys([*packed, *derived]))
+        return [text for key in keys for text in differences(packed.get(key), derived.get(key), f"{where}.{key}", by)]
+    if isinstance(packed, list) and isinstance(derived, list) and len(packed) == len(derived):
+        pairs = enumerate(zip(packed, derived, strict=True))
         return [text for k, (one, other) in pairs for text in differences(one, other, f"{where}.{k}", by)]
-    if isinstance(stated, float | int) and isinstance(derived, float | int) and float in (type(stated), type(derived)):
-        same = abs(stated - derived) <= 1e-9 * max(1.0, abs(stated), abs(derived))
+    if isinstance(packed, float | int) and isinstance(derived, float | int) and float in (type(packed), type(derived)):
+        same = abs(packed - derived) <= 1e-9 * max(1.0, abs(packed), abs(derived))
     else:
-        same = stated == derived and type(stated) is type(derived)
-    texts = [text if len(text) <= 60 else f"{text[:57]}..." for text in (repr(stated), repr(derived))]
+        same = packed == derived and type(packed) is type(derived)
+    texts = [text if len(text) <= 60 else f"{text[:57]}..." for text in (repr(packed), repr(derived))]
     return [] if same else [f"{where.lstrip('.')}: the pack says {texts[0]}, {by} {texts[1]}"]
 
 
@@ -156,10 +156,10 @@ def add_measures(record: Results, sources: Sequence[str]) -> list[str]:
     for source in sources:
         if OWN_MEASURES.named(source) not in OWN_MEASURES:
             raise InputError(f"--measures: expected FILE.py:FUNCTION of a measure of your own, got {source!r}")
-    wanted = [spec for spec in record.scenario.settings.measures if probe_kind(spec) is None]
-    for name in wanted:
+    specs = [spec for spec in record.scenario.settings.measures if probe_kind(spec) is None]
+    for name in specs:
         if name not in OWN_MEASURES:
             raise InputError(f"measure {name} is none of Residuum's; give its function with --measures FILE.py:{name}")
-    now, then = described_plugins(wanted).get("measure", {}), record.scenario.plugins.get("measure", {})
+    now, then = described_plugins(specs).get("measure", {}), record.scenario.plugins.get("measure", {})
     other = [name for name in now if name in then and now[name].get("sha256") != then[name].get("sha256")]
     return [f"measure {name}: its file is not the one that the run used" for name in other]

@@ -78,13 +78,13 @@ def read_key(path: Path | str) -> bytes:
 def key_at(path: Path | str) -> bytes:
     """Return the key in this file; make one there, readable by its owner alone, if there is none."""
     if not Path(path).exists():
-        made = False
+        created = False
         try:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-                made = True
+                created = True
                 file.write(secrets.token_hex(KEY_BYTES) + "\n")
         except OSError as error:
-            if made:  # an empty key, because the disk is full, would be refused the next time
+            if created:  # an empty key, because the disk is full, would be refused the next time
                 Path(path).unlink(missing_ok=True)
             raise InputError(f"cannot write the key {path}: {error.strerror}; choose another with --key") from None
     return read_key(path)

@@ -136,14 +136,14 @@ def sealed_manifest(
     return manifest | {"seal": seal_of(manifest)}
 
 
-def expected_manifest(stated: Manifest, record: Results, forgotten: set[str]) -> Manifest:
+def expected_manifest(packed: Manifest, record: Results, forgotten: set[str]) -> Manifest:
     """Return the manifest that the record and the pseudonyms of the forgotten samples give.
 
     Taken over is what they do not decide: dates, versions, hashes of weights, architectures, and what was trained on.
     """
-    models = {name: stated.models.get(name) or ModelFacts() for name in model_names(record)}
-    request = stated.request.model_copy(update=request_facts(forgotten))
-    return stated.model_copy(update={**TEXTS, "models": models, "request": request})
+    models = {name: packed.models.get(name) or ModelFacts() for name in model_names(record)}
+    request = packed.request.model_copy(update=request_facts(forgotten))
+    return packed.model_copy(update={**TEXTS, "models": models, "request": request})
 
 
 def request_facts(forgotten: set[str]) -> dict[str, Any]:

@@ -192,8 +192,8 @@ def splits_of(record: Results, root: Path | None = None) -> Splits:
         raise InputError("the pack does not name its data or its ids: give them in Python, verify(..., splits=...)")
     try:
         data = DataSettings.model_validate(settings["data"])
-        wanted = tuple(ForgetSettings.model_validate(request) for request in requests)
+        forget = tuple(ForgetSettings.model_validate(request) for request in requests)
     except (ValidationError, KeyError):
         raise InputError("the record does not say how its data were cut: give splits=... in Python") from None
     DATASETS.find(data.name)  # load_dataset imports FILE.py:NAME and reads paths, and this name comes out of a file
-    return split_data(load_dataset(data.name, root=root, size=data.size), data, wanted)
+    return split_data(load_dataset(data.name, root=root, size=data.size), data, forget)

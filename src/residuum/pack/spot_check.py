@@ -47,8 +47,8 @@ def check_ids(
 ) -> Iterator[str]:
     """Yield where the forgotten samples of the data are not those of the pack."""
     forgotten = {pseudonyms(name) for name in splits.forget.ids}
-    for label, seed, name, stated_audit in record.each_audit():
-        others = set(Counts.load(folder / stated_audit.counts).ids) ^ forgotten
+    for label, seed, name, packed_audit in record.each_audit():
+        others = set(Counts.load(folder / packed_audit.counts).ids) ^ forgotten
         if others:
             yield f"{label}, seed {seed}, {name}: {plural(len(others), 'sample')} of the pack or the data only"
     if manifest.data.trained_on is not None:
@@ -79,8 +79,8 @@ def check_cells(cells: Cells, many: int, number: int) -> Iterator[str]:
     shown = {True: cells.splits.heldout, False: cells.splits.forget}
     order = {held_out: {cells.pseudonyms(i): k for k, i in enumerate(part.ids)} for held_out, part in shown.items()}
     for place in sorted(rng.integers(len(tables), size=many).tolist()):
-        label, seed, name, stated_audit, path = tables[place]
-        held_out, counts = path != stated_audit.counts, Counts.load(cells.folder / path)
+        label, seed, name, packed_audit, path = tables[place]
+        held_out, counts = path != packed_audit.counts, Counts.load(cells.folder / path)
         row, column = int(rng.integers(len(counts))), int(rng.integers(len(counts.taus)))
         sample_id, tau, draws = counts.ids[row], float(counts.taus[column]), int(counts.draws[row, column])
         where = f"{label}, seed {seed}, {name}, {'held-out ' if held_out else ''}sample {sample_id[:8]}, radius {tau:g}"
@@ -91,21 +91,20 @@ def check_cells(cells: Cells, many: int, number: int) -> Iterator[str]:
             yield f"{where}: expected at most {MOST_DRAWS} draws, which can be counted again, got {draws}"
             continue
         sample = shown[held_out].subset([order[held_out][sample_id]])
-        again = recounted(cells, label, seed, stated_audit, sample, tau, draws)
+        again = recounted(cells, label, seed, packed_audit, sample, tau, draws)
         for field in ("draws", "method_right", "reference_right", "both_right", "same_prediction", "joint"):
-            stated, now = getattr(counts, field)[row, column].tolist(), getattr(again, field)[0, 0].tolist()
-            if stated != now:
-                yield f"{where}: {field} is {stated} in the pack, {now} when counted again"
+            packed, now = getattr(counts, field)[row, column].tolist(), getattr(again, field)[0, 0].tolist()
+            if packed != now:
+                yield f"{where}: {field} is {packed} in the pack, {now} when counted again"
 
 
 def counted_tables(cells: Cells) -> list[tuple[str, str, str, Audit, str]]:
     """Return label, seed, perturbation, audit and path of all counts, of forgotten and of held-out samples."""
     forgotten, held_out = [], []
-    for *place, stated in cells.record.each_audit():
-        label, seed, name = place
-        forgotten.append((label, seed, name, stated, stated.counts))
-        if stated.heldout and stated.heldout.samples and stated.heldout.counts:
-            held_out.append((label, seed, name, stated, stated.heldout.counts))
+    for label, seed, name, packed_audit in cells.record.each_audit():
+        forgotten.append((label, seed, name, packed_audit, packed_audit.counts))
+        if packed_audit.heldout and packed_audit.heldout.samples and packed_audit.heldout.counts:
+            held_out.append((label, seed, name, packed_audit, packed_audit.heldout.counts))
     return forgotten + held_out
 
 
@@ -118,9 +117,9 @@ def check_accuracies(cells: Cells) -> Iterator[str]:
     """Yield the rows whose accuracies come out differently from their weights and the data."""
     for label, row in cells.record.methods.items():
         for seed, result in row.per_seed.items():
-            stated = result.metrics.model_dump(mode="json") if result.metrics else {}
+            packed = result.metrics.model_dump(mode="json") if result.metrics else {}
             again = accuracies(logits_of_parts(cells.model(label, seed), cells.splits), cells.splits)
-            compared = {name: stated.get(name) for name in again}
+            compared = {name: packed.get(name) for name in again}
             yield from differences(compared, again, f"{label}, seed {seed}", "its weights give")
 
 
@@ -143,14 +142,16 @@ def check_probes(cells: Cells, number: int) -> Iterator[str]:
     evidence = Evidence(cells.splits, probe_seed, roles, models, audit.search_radii, InputSpace.of_settings(settings))
     for spec in specs:
         for label, value in build_probe(spec).measure(evidence).items():
-            stated, again = rows[label].probes[spec].value, value.value
-            if (stated is None) != (again is None) or abs((stated or 0) - (again or 0)) > PROBE_TOLERANCE:
-                yield f"{label}, seed {seed}: {spec} is {stated} in the pack, {again} when searched again"
+            packed, again = rows[label].probes[spec].value, value.value
+            if (packed is None) != (again is None) or abs((packed or 0) - (again or 0)) > PROBE_TOLERANCE:
+                yield f"{label}, seed {seed}: {spec} is {packed} in the pack, {again} when searched again"
 
 
-def recounted(cells: Cells, label: str, seed: str, stated: Audit, sample: Samples, tau: float, draws: int) -> Counts:
+def recounted(
+    cells: Cells, label: str, seed: str, packed_audit: Audit, sample: Samples, tau: float, draws: int
+) -> Counts:
     """Return the counts of one sample at one radius, from the models."""
-    settings: dict[str, Any] = stated.settings.model_dump(mode="json")
+    settings: dict[str, Any] = packed_audit.settings.model_dump(mode="json")
     kind = PERTURBATIONS.find(str(settings.get("name")))
     try:
         perturbation = kind(**{field.name: settings[field.name] for field in fields(kind) if field.name in settings})

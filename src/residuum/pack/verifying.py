@@ -35,9 +35,9 @@ from residuum.record.folder import check_counts, counts_files
 from residuum.studies.results import LIBRARIES
 from residuum.studies.settings import AuditSettings, DataSettings, ForgetSettings, ModelSettings, Scenario
 
-# what an audit's settings have beside the fields of `record.AuditSettings` and those of the perturbation
+# keys of an audit's settings that are fields neither of `record.AuditSettings` nor of the perturbation
 AUDIT_KEYS = ("name", "draws", "half_width", "max_draws", "first_draw", "seed", "bootstrap_seed", "heldout_chosen_from")
-STATED = [
+NOT_CHECKED = [
     "what the holder states: dates, versions, recipes, warnings, notes, seconds and passes",
     "membership attacks and re-learn times of single models",
     "rows, seeds and audits that the holder left out, and whether these models are the ones that are served",
@@ -97,7 +97,7 @@ def verify(
         try:
             manifest, record = read_manifest(at_hand.read(MANIFEST)), parsed_record(at_hand.read(RECORD))
         except StrangeFieldError as error:
-            return Verification([str(error)], [], ["all else, because of the difference above", *STATED])
+            return Verification([str(error)], [], ["all else, because of the difference above", *NOT_CHECKED])
         folder, splits = at_hand.folder, splits(record) if callable(splits) else splits
         wrong_numbers, page = _number_differences(manifest, record, folder, measures)
         wrong = [*_hash_differences(manifest, record, at_hand.files), *wrong_numbers]
@@ -136,7 +136,7 @@ def verify(
                 checked.append(f"all accuracies, and {cells} cells of the counts, picked by {picked}")
                 checked += [f"{spec}, of one seed picked by {picked}" for spec in repeated_probes(record)]
                 skipped.append(f"the other cells of the counts: the pack has {counted_cells(to_count)}")
-        skipped += [*STATED, *_open_probes(record, picked)]
+        skipped += [*NOT_CHECKED, *_open_probes(record, picked)]
     return Verification(list(dict.fromkeys(wrong)), checked, skipped, picked, page is True or accept_page)
 
 
@@ -201,8 +201,8 @@ def _number_differences(
 def _derived_differences(manifest: Manifest, record: Results, folder: Path) -> Iterator[str]:
     """Yield where record and manifest are not what the counts give."""
     derived = derived_record(record, folder)
-    stated, again = ({**results.as_dict(), "record_sha256": None} for results in (record, derived))
-    yield from differences(stated, again)
+    packed, again = ({**results.as_dict(), "record_sha256": None} for results in (record, derived))
+    yield from differences(packed, again)
     forgotten: set[str] = set()
     for label, seed, name, audit in derived.each_audit():
         counts, audit_seed = Counts.load(folder / audit.counts), (audit.settings.model_extra or {}).get("seed")
@@ -235,7 +235,7 @@ def _unknown_keys(manifest: Manifest, record: Results) -> Iterator[str]:
         parts += [(where, part, ()) for where, part in metrics if part]
     for label, seed, name, audit in record.each_audit():
         perturbation = str((audit.settings.model_extra or {}).get("name"))
-        if perturbation in PERTURBATIONS:  # a plug-in that is not installed has settings of its own
+        if perturbation in PERTURBATIONS:  # the settings of a plug-in that is not installed are not known
             allowed = [
                 *AUDIT_KEYS,
                 *SPACE_SETTINGS,

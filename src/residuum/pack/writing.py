@@ -46,7 +46,7 @@ SHORT_ID = 6  # an id of fewer characters, such as a row's number, is in any fil
 
 @dataclass(frozen=True)
 class Packed:
-    """A pack: its file, the key beside it, its name, and the seal that stands for all of it."""
+    """A pack: its file, the file of its key, its name, and the seal that stands for all of it."""
 
     file: Path
     key: Path
@@ -70,9 +70,9 @@ def pack(
     """Write the evidence of a run to a .zip file that `residuum verify` can check, and that names nobody.
 
     Args:
-        run: a run or its folder, with results.json and counts; weights are hashed where they stand beside them.
+        run: a run or its folder, with results.json and counts; weights are hashed where the folder has them.
         file: the .zip file to write.
-        key: the holder's key, made if the file does not exist; default: beside the pack, with the suffix .key.
+        key: the holder's key, made if the file does not exist; default: the name of the pack with the suffix .key.
         splits: the data of the run; then the pack also says what the reference was trained on, and how many forgotten
             samples have a near-duplicate among the retained ones.
         name: of the pack, random by default: pseudonyms in packs of different names cannot be linked. The same run,
@@ -97,7 +97,7 @@ def pack(
     try:
         tables = load_tables(run.record, run.folder)
     except FileNotFoundError as error:
-        raise InputError(f"{error.filename} is missing; a pack needs the counts beside results.json") from None
+        raise InputError(f"{error.filename} is missing; a pack needs the counts of the run") from None
     if not tables:
         raise InputError(f"{run.folder} has no audits; a pack is about an audit")
     pack_name = name or secrets.token_hex(8)
@@ -236,8 +236,10 @@ def private_record(record: Results, numbers: Mapping[int, int] | None) -> dict[s
     naming = re.compile("|".join([PATH.pattern, *([] if numbers is None else [QUOTED, *map(word, names)])]))
     for part in [*noted, *content["methods"].values()]:
         for name, entry in part.get("probes", {}).items():
-            kept = {key: value for key, value in entry.items() if not _names_things(value)}
-            part["probes"][name] = kept | ({"note": _without_names(kept["note"], naming)} if "note" in kept else {})
+            entries = {key: value for key, value in entry.items() if not _names_things(value)}
+            if "note" in entries:
+                entries["note"] = _without_names(entries["note"], naming)
+            part["probes"][name] = entries
     for part in noted:
         for name in {"warnings", "notes"} & part.keys():
             part[name] = _without_names(part[name], naming)
@@ -274,7 +276,7 @@ def _forget_class_names(scenario: dict[str, Any], numbers: Mapping[int, int]) ->
 
 
 def word(name: str) -> str:
-    """Return the pattern of a name as a word of its own."""
+    """Return the pattern of a name as a whole word."""
     return rf"(?<!\w){re.escape(name)}(?!\w)"
 
 
@@ -293,12 +295,8 @@ def _without_names(value: object, naming: re.Pattern[str]) -> object:
 
 def _private_labels(record: Results) -> dict[str, str]:
     """Return "row 1", "row 2", ... for rows whose labels are the holder's own words, not those of a method."""
-    own = [
-        label
-        for label, row in record.methods.items()
-        if row.role is Role.METHOD and label.partition(":")[0] not in METHODS
-    ]
-    return {label: f"row {number}" for number, label in enumerate(own, start=1)}
+    labels = [label for label in record.rows_of(Role.METHOD) if label.partition(":")[0] not in METHODS]
+    return {label: f"row {number}" for number, label in enumerate(labels, start=1)}
 
 
 def _hidden_names(record: Results, labels: Iterable[str], ids: Iterable[str]) -> set[str]:
@@ -324,21 +322,21 @@ def refuse_leaks(contents: Mapping[str, bytes], ids: Iterable[str], folder: Path
     """Refuse to write a text that still names something: no list of places to clean is complete.
 
     Searched are all texts of all files, as they are and as HTML, JSON and addresses escape them: for ids and the run's
-    folder anywhere, for `names` as words of their own.
+    folder anywhere, for `names` as whole words.
     """
-    wanted = {sample_id: f"the id {sample_id!r}" for sample_id in ids if len(sample_id) >= SHORT_ID}
+    leaks = {sample_id: f"the id {sample_id!r}" for sample_id in ids if len(sample_id) >= SHORT_ID}
     if len(resolved := str(folder.resolve())) > SHORT_ID:
-        wanted[resolved] = "the path of the run"
+        leaks[resolved] = "the path of the run"
     naming = re.compile("|".join(map(word, sorted(names))), re.IGNORECASE) if names else None
     for path, content in contents.items():
         text = content.decode()
         if path.startswith("counts/"):  # pseudonyms and five keys, or something that has to be searched
             text = "\n".join(text for text in re.findall(r'"([^"]*)"', text) if not PSEUDONYM.fullmatch(text))
         plain = html.unescape(unquote(ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)))
-        found = next((what for leak, what in wanted.items() if leak in text or leak in plain), None)
-        if found is None and naming and (match := naming.search(f"{text}\n{plain}")):
-            found = f"the name {match[0]!r}"
-        if found is not None:
+        leak = next((what for secret, what in leaks.items() if secret in text or secret in plain), None)
+        if leak is None and naming and (match := naming.search(f"{text}\n{plain}")):
+            leak = f"the name {match[0]!r}"
+        if leak is not None:
             raise InputError(
-                f"the pack would hold {found} in {path}; rename what carries it, or allow names with --names"
+                f"the pack would hold {leak} in {path}; rename what carries it, or allow names with --names"
             )

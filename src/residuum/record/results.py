@@ -317,13 +317,14 @@ class Results(RunFacts):
         """Return what the rule says of a quantity of a row under a perturbation, if it says anything."""
         return self.judgments[label].finding_of(perturbation, quantity) if label in self.judgments else None
 
-    def cost(self, results: Sequence[SeedResult]) -> float | None:
+    def cost(self, results: Sequence[SeedResult], unit: Literal["passes", "seconds"] = "passes") -> float | None:
         """Return the forward-backward passes of these seeds in per cent of what retraining takes for as many."""
-        full = sum(seed.passes for seed in self.reference.per_seed.values()) if self.reference else 0
-        if not full or self.reference is None:
+        retrainings = list(self.reference.per_seed.values()) if self.reference else []
+        full = sum(getattr(retraining, unit) for retraining in retrainings)
+        if not full:
             return None
-        share = len(results) / len(self.reference.per_seed)
-        return 100 * sum(result.passes for result in results) / (share * full)
+        share = len(results) / len(retrainings)
+        return float(100 * sum(getattr(result, unit) for result in results) / (share * full))
 
     def each_audit(self) -> Iterator[tuple[str, str, str, Audit]]:
         """Yield label, seed, perturbation and audit of everything audited."""

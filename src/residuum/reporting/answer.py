@@ -14,19 +14,12 @@ from residuum.record.run import Run
 from residuum.reporting import wording
 from residuum.reporting.glossary import ANSWERS, NEXT, PAGE
 
-STATES = {
-    "found": "found",
-    "not found": "none",
-    "kept": "none",
-    "lost": "over",
-    "cannot tell": "unclear",
-}  # the tone of each state of a chip
 BAD = ("found", "lost", "more than retraining", "less than retraining", "cannot tell")  # states that are counted
 
 
 @dataclass(frozen=True)
 class Chip:
-    """One of the four facts beside the answer."""
+    """One of the four facts next to the answer."""
 
     title: str
     state: str
@@ -123,7 +116,7 @@ def _chips(run: Run, label: str) -> Iterator[Chip]:
         "not found": PAGE["memory_not_found"].format(smallest=amount(chips.memory.smallest or 0.0)),
         "cannot tell": next((c.sentence for c in wording.chips(judgment) if c.label.startswith("memory")), ""),
     }[chips.memory.state]
-    yield Chip(PAGE["memory"], chips.memory.state, STATES[chips.memory.state], text, explained)
+    yield Chip(PAGE["memory"], chips.memory.state, wording.CHIP_TONES[chips.memory.state], text, explained)
     if knowledge is None or not knowledge.has_floor:
         yield Chip(PAGE["class"], "cannot tell", "unclear", PAGE["class_cannot_tell"])
     else:
@@ -136,7 +129,7 @@ def _chips(run: Run, label: str) -> Iterator[Chip]:
     accuracy = run.rows[label].summary.test_accuracy
     text = PAGE["accuracy_text"].format(value=f"{accuracy.mean:.1f}", explained=explained) if accuracy else ""
     state = f"{utility.points or 0.0:.1f} points lost" if utility.state == "lost" else utility.state
-    yield Chip(PAGE["accuracy"], state, STATES[utility.state], text, explained)
+    yield Chip(PAGE["accuracy"], state, wording.CHIP_TONES[utility.state], text, explained)
     smallest, models = chips.confidence.smallest, plural(chips.confidence.retrained, "retrained model")
     if smallest is None:
         yield Chip(PAGE["confidence"], models, "unclear", PAGE["not_noticed"])
@@ -185,7 +178,7 @@ def next_step(run: Run) -> Step:
 
 
 def _other_method(run: Run, label: str, verdict: Verdict) -> str:
-    """Return what to try instead of a row: soft reset, with less of the original or more where it was that."""
+    """Return which method to try instead: soft reset, and if it was that, with less or more of the original."""
     row = run.rows[label]
     keep = row.settings.get("keep")
     if row.method != "soft_reset" or not isinstance(keep, int | float):

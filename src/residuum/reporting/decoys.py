@@ -48,8 +48,7 @@ def write_decoy_audits(audits: Mapping[str, DecoyAudit], folder: Path, name: str
 
     content = {label: audit.model_dump(mode="json") for label, audit in audits.items()}
     style = stylesheet()
-    words = {"decoy_rows": decoy_rows, "decoy_basis": decoy_basis}
-    page = rendered("decoys_page.html.j2", title=name, audits=audits, style=style, policy=policy("", style), **words)
+    page = rendered("decoys_page.html.j2", title=name, audits=audits, style=style, policy=policy("", style))
     texts = {RECORD: json.dumps(sealed({"schema": SCHEMA, "audits": content}), indent=1) + "\n", PAGE: page}
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in texts.items():

@@ -46,7 +46,7 @@ FURTHER = {
     **dict.fromkeys(("class_knowledge", "memory", "memory_difference"), OVER_SAMPLES),
     "completeness": ("draw_low", "draw_high"),
     "nearer": ("forgotten", "heldout"),
-}  # what a measure has beside its value, low and high
+}  # fields of a measure's curve besides value, low and high
 
 
 def latex_text(text: str) -> str:
@@ -126,7 +126,7 @@ def csv_text(lines: Iterable[Mapping[str, object]]) -> str:
 
 
 def csv_table(runs: Sequence[Run]) -> str:
-    """Return the same rows with all digits: mean, standard deviation and gap in columns of their own."""
+    """Return the same rows with all digits: mean, standard deviation and gap in separate columns."""
     return csv_text(line for run in runs for line in csv_lines(run))
 
 
@@ -189,8 +189,8 @@ def audit_lines(run: Run) -> Iterator[dict[str, Any]]:
             for key, curve in curves.items():
                 ends = zip(("", "_low", "_high"), curve.at(k), strict=True)
                 line |= {f"{key}{end}": value for end, value in ends}
-                beside = {name: getattr(curve, name, None) for name in FURTHER.get(key, ())}
-                line |= {f"{key}_{name}": values[k] if values else None for name, values in beside.items()}
+                further = {name: getattr(curve, name, None) for name in FURTHER.get(key, ())}
+                line |= {f"{key}_{name}": values[k] if values else None for name, values in further.items()}
             yield line
 
 

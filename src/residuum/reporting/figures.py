@@ -45,8 +45,8 @@ def plot(
 
     Args:
         run: A run; `Run.load(folder)` reads one.
-        methods: Labels of the methods to draw, beside the original and the retrained models; by default all of a
-            few, else those with the smallest average gap.
+        methods: Labels of the methods to draw; the original and the retrained models are always drawn. By default all
+            if they are few, else those with the smallest average gap.
         measure: A measure of the audit, such as "disagreement" or "memory"; by default the one that is judged.
         perturbation: What was audited; by default the first.
 

@@ -47,11 +47,11 @@ class GalleryPage:
         return [[{key: strip[key] for key in keys} for strip in card["strips"]] for card in self.cards]
 
 
-def gallery_of(run: Run, wanted: bool | None) -> GalleryPage:
-    """Return the gallery of a run: for public data sets by default, for a user's data only if wanted."""
-    if wanted is False:
+def gallery_of(run: Run, shown: bool | None) -> GalleryPage:
+    """Return the gallery of a run: for public data sets by default, for a user's data only where `shown`."""
+    if shown is False:
         return GalleryPage(run.name, notes=[SWITCHED_OFF])
-    if wanted is None and not run.record.scenario.public_data:
+    if shown is None and not run.record.scenario.public_data:
         return GalleryPage(run.name, notes=[PRIVATE])
     files = {seed: run.folder / "gallery" / f"{seed}.npz" for seed in run.seeds}
     stored = {seed: StoredGallery.load(path) for seed, path in files.items() if path.is_file()}

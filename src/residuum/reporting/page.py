@@ -17,12 +17,12 @@ from residuum.judging import gates, rule
 from residuum.record import Results, Verdict
 from residuum.record.run import Run
 from residuum.reporting import wording
-from residuum.reporting.answer import STATES, answer_of, chips_at, judged_methods, limits, next_step, origins
+from residuum.reporting.answer import answer_of, chips_at, judged_methods, limits, next_step, origins
 from residuum.reporting.decoys import decoy_basis, decoy_rows
 from residuum.reporting.durability import durability_chip, durability_table
 from residuum.reporting.gallery import GalleryPage
 from residuum.reporting.glossary import ANSWERS, COLUMNS, SECTION_WORDS
-from residuum.reporting.plots import curve_plots, picture_of, taken_measures
+from residuum.reporting.plots import curve_plots, measures_with_values, picture_of
 from residuum.reporting.samples import ALPHA, SampleList
 from residuum.reporting.summary import Cell, mark_meaning, probes_of, source, summary_of, value_text
 
@@ -64,7 +64,7 @@ def page_text(
     *,
     links: Mapping[str, str] = NO_LINKS,
 ) -> str:
-    """Return the whole page: the same runs give the same text; `links` are files beside it and their names.
+    """Return the whole page: the same runs give the same text; `links` has the names of files in its folder.
 
     Sections without content are left out.
     """
@@ -90,34 +90,13 @@ def page_text(
         limits_of_rule=LIMITS,
         verdicts=list(Verdict),
         answers=ANSWERS,
-        states=STATES,
-        answer_of=answer_of,
-        next_step=next_step,
-        limits=limits,
-        origins=origins,
-        chips_at=chips_at,
-        judged_methods=judged_methods,
-        cells_of=cells_of,
         galleries=galleries,
         samples=samples,
         links=links,
         decoys=decoys,
-        decoy_rows=decoy_rows,
-        decoy_basis=decoy_basis,
         probes=probes,
         left_out=[note for notes in (*(g.notes for g in galleries), *(s.notes for s in samples)) for note in notes],
-        value_text=value_text,
-        mark_meaning=mark_meaning,
-        durability_chip=durability_chip,
-        durability_table=durability_table,
         limits_p=ALPHA,
-        picture_of=picture_of,
-        taken_measures=taken_measures,
-        curve_plots=curve_plots,
-        source=source,
-        settings_text=settings_text,
-        noise_checks=noise_checks,
-        record_hash=record_hash,
         data=script_json([gallery.answers() for gallery in galleries if gallery.cards]),
         script=script,
         style=style,
@@ -126,8 +105,8 @@ def page_text(
 
 
 def rendered(template: str, **values: object) -> str:
-    """Return a rendered template; `words` is the module that phrases sentences."""
-    return environment().get_template(template).render(words=wording, **values)
+    """Return a rendered template."""
+    return environment().get_template(template).render(values)
 
 
 def page_title(runs: Sequence[Run]) -> str:
@@ -200,9 +179,16 @@ def _file(name: str) -> str:
 
 @lru_cache
 def environment() -> Environment:
-    """Return the templates of all pages, with escaping."""
+    """Return the templates of all pages, with escaping; `words` is the module that phrases sentences."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    return Environment(
+    pages = Environment(
         loader=FunctionLoader(_file), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    functions = (
+        *(answer_of, cells_of, chips_at, curve_plots, decoy_basis, decoy_rows, durability_chip, durability_table),
+        *(judged_methods, limits, mark_meaning, measures_with_values, next_step, noise_checks, origins, picture_of),
+        *(record_hash, settings_text, source, value_text),
+    )
+    pages.globals.update({function.__name__: function for function in functions}, words=wording)
+    return pages

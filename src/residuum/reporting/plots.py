@@ -254,12 +254,13 @@ class CurvePlot:
     left_out: int
 
 
-def taken_measures(run: Run) -> list[Measure]:
+def measures_with_values(run: Run) -> list[Measure]:
     """Return the measures that have a value anywhere, the judged one first."""
     audits = [audit for *_, audit in run.record.each_audit()]
     first = judged_measure(run.form)[0]
-    taken = [m for m in summary_of(run).measures if any(v is not None for a in audits for v in a.curve(m.key).value)]
-    return sorted(taken, key=lambda measure: measure.key != first)
+    measures = summary_of(run).measures
+    with_values = [m for m in measures if any(v is not None for a in audits for v in a.curve(m.key).value)]
+    return sorted(with_values, key=lambda measure: measure.key != first)
 
 
 def curve_plots(run: Run, measure: Measure) -> Iterator[CurvePlot]:
@@ -304,15 +305,11 @@ def judged_curves(run: Run, perturbation: str, measure: Measure) -> dict[str, li
 
 def tones_of(run: Run) -> dict[str, str]:
     """Return how each row is drawn: by its verdict, or as the original or a retrained model."""
+    verdicts = {label: judgment.verdict for label, judgment in run.verdicts.items() if judgment.verdict}
+    tones = {label: wording.TONES[verdict] for label, verdict in verdicts.items()}
     return {
-        label: wording.TONES[verdict] if row.role is Role.METHOD and (verdict := _verdict(run, label)) else row.role
-        for label, row in run.rows.items()
+        label: tones.get(label, row.role) if row.role is Role.METHOD else row.role for label, row in run.rows.items()
     }
-
-
-def _verdict(run: Run, label: str) -> Verdict | None:
-    judgment = run.verdicts.get(label)
-    return judgment.verdict if judgment else None
 
 
 def spread_apart(heights: Mapping[str, float]) -> dict[str, float]:

@@ -67,15 +67,8 @@ def _judged(run: Run, label: str) -> bool:
 
 def cost(record: Results, label: str) -> float | None:
     """Return the cost of unlearning in per cent of retraining, by passes or else by seconds; None if it is unknown."""
-    row, reference = record.methods[label], record.reference
-    results = list(row.per_seed.values())
-    if passes := record.cost(results):
-        return passes
-    full = sum(seed.seconds for seed in reference.per_seed.values()) if reference else 0.0
-    if reference is None or not full:
-        return None
-    share = len(results) / len(reference.per_seed)
-    return 100 * sum(result.seconds for result in results) / (share * full)
+    results = list(record.methods[label].per_seed.values())
+    return record.cost(results) or record.cost(results, "seconds")
 
 
 @dataclass(frozen=True)

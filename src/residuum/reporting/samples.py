@@ -85,11 +85,11 @@ class SampleList:
                     }
 
 
-def samples_of(run: Run, wanted: bool | None) -> SampleList:
-    """Return the samples of a run: for public data sets by default, for a user's data only if wanted."""
-    if wanted is False:
+def samples_of(run: Run, shown: bool | None) -> SampleList:
+    """Return the samples of a run: for public data sets by default, for a user's data only where `shown`."""
+    if shown is False:
         return SampleList(run.name, notes=[SWITCHED_OFF])
-    if wanted is None and not run.record.scenario.public_data:
+    if shown is None and not run.record.scenario.public_data:
         return SampleList(run.name, notes=[PRIVATE])
     tables = [table for name in run.perturbations if (table := sample_table(run, name))]
     if not tables:

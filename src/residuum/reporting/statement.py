@@ -31,7 +31,7 @@ class Deletion:
         received: Day on which it was received.
         answered_by: Who carried it out.
         checked_by: Who may check it; default: everyone who has the evidence.
-        evidence: Name of the evidence pack beside the statement, where there is one.
+        evidence: Name of the evidence pack in the same folder, where there is one.
         seal: The seal of the pack.
     """
 
@@ -65,17 +65,13 @@ def statement_text(run: Run, deletion: Deletion) -> str:
         "statement.html.j2",
         run=run,
         deletion=deletion,
-        day=_day(run),
+        day=datetime.fromisoformat(run.record.created).date(),
         sentences={"Asked": _asked(run, deletion), "Done": _done(run, deletion), "Found": _found(run, deletion.row)},
         verdict=run.verdicts[deletion.row].verdict,
         accuracies=accuracies,
         style=style,
         policy=policy("", style),
     )
-
-
-def _day(run: Run) -> date:
-    return datetime.fromisoformat(run.record.created).date()
 
 
 def _asked(run: Run, deletion: Deletion) -> str:

@@ -186,7 +186,7 @@ def mark_meaning(run: Run) -> str:
 
 
 def probes_of(run: Run) -> list[ProbeSummary]:
-    """Return the probes of a run beside r, in the order in which they were asked for."""
+    """Return the probes of a run, in the order in which the study names them."""
     summaries = []
     for name in dict.fromkeys(name for row in run.rows.values() for name in row.probes):
         rows = {label: row.probes[name] for label, row in run.rows.items() if name in row.probes}

@@ -21,6 +21,7 @@ SYMBOLS = {
     Verdict.NOT_DETECTED: "○",
 }
 TONES = dict(zip(SYMBOLS, ("unclear", "found", "over", "mixed", "unclear", "none"), strict=True))
+CHIP_TONES = {"found": "found", "not found": "none", "kept": "none", "lost": "over", "cannot tell": "unclear"}
 MEASURE_NAMES = {
     "mia_accuracy": "membership inference (MIA accuracy)",
     "test_accuracy": "test accuracy",
@@ -172,7 +173,7 @@ def _memory_sentences(judgment: RowJudgment) -> Iterator[str]:
 
 
 def chips(judgment: RowJudgment) -> list[Chip]:
-    """Return what stands beside the verdict: memory, utility and confidence; utility comes first when it is lost."""
+    """Return the chips next to a verdict: memory, utility and confidence; utility comes first when it is lost."""
     if judgment.chips is None:
         return []
     memory, utility, confidence = judgment.chips.memory, judgment.chips.utility, judgment.chips.confidence
@@ -190,13 +191,12 @@ def chips(judgment: RowJudgment) -> list[Chip]:
         )
     )
     models = plural(confidence.retrained, "retrained model")
-    tones = {"found": "found", "not found": "none", "kept": "none", "lost": "over", "cannot tell": "unclear"}
-    of_memory = Chip(f"memory: {memory.state}", tones[memory.state], sentence(f"memory {memory.state}", **facts))
+    memory_sentence = sentence(f"memory {memory.state}", **facts)
+    of_memory = Chip(f"memory: {memory.state}", CHIP_TONES[memory.state], memory_sentence)
     points = 0.0 if utility.points is None else utility.points
     lost = f" by {points:.1f} points" if utility.state == "lost" else ""
-    of_utility = Chip(
-        f"utility: {utility.state}{lost}", tones[utility.state], sentence(f"utility {utility.state}", points=points)
-    )
+    utility_sentence = sentence(f"utility {utility.state}", points=points)
+    of_utility = Chip(f"utility: {utility.state}{lost}", CHIP_TONES[utility.state], utility_sentence)
     of_confidence = Chip(models, "unclear", sentence("confidence", models=models, power=power))
     first = [of_utility, of_memory] if utility.state == "lost" else [of_memory, of_utility]
     return [*first, of_confidence]

@@ -27,7 +27,7 @@ def write_report(
     """Write report.html, table.tex, table.csv, samples.csv from stored results; return the files.
 
     `runs` is a run or its folder (with results.json), or several, which are then compared on one page. The files are
-    written to `out`; by default beside results.json, or for several runs into `comparison` beside the first.
+    written to `out`; by default to the run's folder, or for several runs to `comparison` next to the first.
     `page` names a file for one more copy of the page. `gallery` shows pictures of forgotten samples, `samples` lists
     them by their ids, on the page and in samples.csv; None means only for data sets with a public name. No model is
     loaded. The folder of a sequence of requests gets index.html and requests.csv, and every request's run its own
@@ -53,15 +53,15 @@ def loaded_runs(folders: Sequence[Path]) -> list[Run]:
 
 
 def _sequence(folder: Path) -> list[Path]:
-    """Return the runs of a sequence of requests that a folder has, unless it has a run of its own."""
+    """Return the runs of a sequence of requests in a folder; none if the folder itself is that of a run."""
     return [] if (folder / Results.FILE).exists() else request_folders(folder)
 
 
 def _write_runs(runs: list[Run], gallery: bool | None, samples: bool | None, out: Path | str | None) -> list[Path]:
     galleries = [gallery_of(run, gallery) for run in runs]
     lists = [samples_of(run, samples) for run in runs]
-    beside = runs[0].folder if len(runs) == 1 else runs[0].folder.parent / "comparison"
-    target = beside if out is None else Path(out)
+    default = runs[0].folder if len(runs) == 1 else runs[0].folder.parent / "comparison"
+    target = default if out is None else Path(out)
     packs = {
         pack.name: "evidence pack"
         for run in runs
