@@ -10,7 +10,7 @@ import pytest
 from residuum.record import Place, Verdict
 from residuum.reporting.answer import answer_of, next_step
 from residuum.reporting.page import page_text
-from residuum.reporting.plots import Axis, column_at, curve_plots, notes, picture_of, taken_measures
+from residuum.reporting.plots import Axis, column_at, curve_plots, measures_with_values, notes, picture_of
 from residuum.reporting.terminal import verdict_table
 
 
@@ -102,7 +102,7 @@ def test_without_a_control_there_is_no_picture_but_the_verdicts_stand(make_run, 
 
 def test_curves_are_drawn_at_the_numbers_that_are_judged(make_run):
     run = make_run()
-    (measure, *others) = taken_measures(run)
+    (measure, *others) = measures_with_values(run)
     assert measure.key == "pooled"
     assert {"disagreement", "prevalence"} <= {other.key for other in others}
     (plot,) = curve_plots(run, measure)
@@ -115,7 +115,7 @@ def test_curves_are_drawn_at_the_numbers_that_are_judged(make_run):
 
 
 def test_names_at_the_ends_of_curves_do_not_cover_each_other(demo_run):
-    for plot in curve_plots(demo_run, taken_measures(demo_run)[0]):
+    for plot in curve_plots(demo_run, measures_with_values(demo_run)[0]):
         tags = sorted(line.tag for line in plot.lines)
         assert all(below - above >= 12 for above, below in pairwise(tags))
         assert 0 < tags[0] <= tags[-1] <= 280
