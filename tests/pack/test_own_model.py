@@ -9,7 +9,7 @@ from tests.request.conftest import MEAN, STD, HerNet, case  # noqa: F401 (a fixt
 
 from residuum import wrap
 from residuum.pack import pack, verify
-from residuum.pack.verifying import STATED
+from residuum.pack.verifying import NOT_CHECKED
 from residuum.request import AuditOptions
 
 
@@ -29,7 +29,7 @@ def test_a_request_on_an_own_network_is_packed_and_verified(case, tmp_path):  # 
     assert any("give load=" in text for text in verify(packed.file, **given).not_checked)
     found = verify(packed.file, **given, load=her_model)
     assert found.differences == []
-    assert found.not_checked[1:] == STATED
+    assert found.not_checked[1:] == NOT_CHECKED
     assert verify(packed.file, **given, load=lambda path: wrap(HerNet(), mean=MEAN, std=STD)).differences
     with zipfile.ZipFile(packed.file) as archive:
         manifest, packed_record = (json.loads(archive.read(f"{name}.json")) for name in ("manifest", "results"))

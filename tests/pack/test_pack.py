@@ -31,7 +31,7 @@ from residuum.pack import pack, verify
 from residuum.pack.hashing import Pseudonyms, canonical, ids_root, key_at, listed, read_key, root_of, seal_of
 from residuum.pack.manifest import LEFT_OUT, NON_CLAIMS, data_fingerprint, near_duplicates
 from residuum.pack.reading import splits_of
-from residuum.pack.verifying import STATED
+from residuum.pack.verifying import NOT_CHECKED
 from residuum.record import Verdict, sealed
 from residuum.record.folder import noted_packs
 
@@ -153,7 +153,7 @@ def test_a_sound_pack_agrees(made):
     assert found.not_checked == [
         "the weights (give --models)",
         "ids, accuracies and counts (give --models, the data and --key)",
-        *STATED,
+        *NOT_CHECKED,
     ]
 
 
@@ -167,7 +167,7 @@ def test_with_models_data_and_key_everything_is_checked(made, capsys):
     tables = [audit for *_, audit in record.each_audit()]
     cells = sum((audit.samples + audit.heldout.samples) * len(audit.taus) for audit in tables)
     other_cells = f"the other cells of the counts: the pack has {cells}"
-    assert open_points == [f"not checked: {text}" for text in (other_cells, *STATED)]
+    assert open_points == [f"not checked: {text}" for text in (other_cells, *NOT_CHECKED)]
     assert "everything that was checked agrees" in printed.err
 
 
