@@ -2,7 +2,7 @@
 
     python benchmarks/decoys.py choose --pool FOLDER    # candidates for the score, on development seeds
     python benchmarks/decoys.py measure --pool FOLDER   # the chosen score on fresh seeds
-    python benchmarks/decoys.py tables decoys.csv       # the tables of docs/guides/decoys.md
+    python benchmarks/decoys.py tables decoys.csv       # the tables of docs/guides/decoys.md, and the candidates
 
 `choose` and `measure` write their lines to --out, decoys.csv by default, in place of those of the same data. Every seed
 has a split of its own. What is computed stays below FOLDER, so that an interrupted command goes on where it stopped.
@@ -429,31 +429,31 @@ def tables(lines: Sequence[Line]) -> Iterator[str]:
     yield "|---|---|---|"
     for _, data, row, _, trials, count in of_study(lines, "gate"):
         yield f"| {data}, {row} | {trials} | {count} |"
-    for data in dict.fromkeys(line[1] for line in of_study(lines, "power")):
-        ours = [line for line in of_study(lines, "power") if line[1] == data]
-        numbers = list(dict.fromkeys(line[3] for line in ours))
-        yield ""
-        yield f"| {data}: found, % | " + " | ".join(f"k = {k}" for k in numbers) + " | trials |"
-        yield "|---" * (len(numbers) + 2) + "|"
-        for row in dict.fromkeys(line[2] for line in ours):
-            cells = {line[3]: line for line in ours if line[2] == row}
-            shares = " | ".join(share(cells[k]) if k in cells else "–" for k in numbers)
-            yield f"| {row} | {shares} | {next(iter(cells.values()))[4]} |"
     yield ""
-    yield "| digits-random, 200 decoys | by retraining, % | by decoys, % | agree, % | trials |"
-    yield "|---|---|---|---|---|"
-    agree = {line[2]: line for line in of_study(lines, "agree")}
-    both = [{line[2]: line for line in of_study(lines, name)} for name in ("by retraining", "by decoys")]
-    for row, line in agree.items():
-        yield f"| {row} | {share(both[0][row])} | {share(both[1][row])} | {share(line)} | {line[4]} |"
+    power = of_study(lines, "power")
+    sets = list(dict.fromkeys((line[1], line[3]) for line in power))
+    yield "| found, % | " + " | ".join(f"{data}, k = {k}" for data, k in sets) + " |"
+    yield "|---" * (len(sets) + 1) + "|"
+    cells = {(line[1], line[3], line[2]): share(line) for line in power}
+    names = dict.fromkeys(line[2] for line in power)
+    yield from grouped({row: [cells.get((*one, row), "–") for one in sets] for row in names})
+    yield ""
+    yield "| digits-random, 200 decoys | by retraining, % | by decoys, % | agree, % |"
+    yield "|---|---|---|---|"
+    studies = ("by retraining", "by decoys", "agree")
+    three = [{line[2]: share(line) for line in of_study(lines, name)} for name in studies]
+    yield from grouped({row: [shares[row] for shares in three] for row in three[-1]})
     yield ""
     yield "| digits-random, one method | passes |"
     yield "|---|---|"
     yield from (f"| {line[2]} | {line[5]:,} |" for line in of_study(lines, "passes"))
+
+
+def candidates_table(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield the table of the scores that were tried, in markdown."""
     chosen = of_study(lines, "choose")
     groups = [(ORIGINAL, "found"), ("methods", "found"), ("retrained models", "called out")]
     sets = list(dict.fromkeys((line[1], line[3]) for line in chosen))
-    yield ""
     yield "| Candidate | " + " | ".join(f"{data}, k = {k}" for data, k in sets) + " |"
     yield "|---" * (len(sets) + 1) + "|"
     for name in dict.fromkeys(line[2].rpartition(": ")[0] for line in chosen):
@@ -462,6 +462,16 @@ def tables(lines: Sequence[Line]) -> Iterator[str]:
         }
         texts = [" / ".join(share(cells[*one, group]) for group, _ in groups) for one in sets]
         yield f"| {name} | " + " | ".join(texts) + " |"
+
+
+def grouped(rows: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield a line of markdown for all rows that have the same cells.
+
+    >>> list(grouped({"gd": ["100"], "eu_k": ["0"], "ga": ["100"]}))
+    ['| gd, ga | 100 |', '| eu_k | 0 |']
+    """
+    for cells in dict.fromkeys(tuple(cells) for cells in rows.values()):
+        yield f"| {', '.join(row for row, found in rows.items() if tuple(found) == cells)} | {' | '.join(cells)} |"
 
 
 def of_study(lines: Sequence[Line], study: str) -> list[Line]:
@@ -481,7 +491,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     if arguments.command == "tables":
-        print("\n".join(tables(read_lines(arguments.file))))
+        lines = read_lines(arguments.file)
+        print("\n".join([*tables(lines), "", *candidates_table(lines)]))
         return
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", ResiduumWarning)

@@ -317,3 +317,9 @@ def test_batch_norm_with_a_last_batch_of_one_says_what_to_do():
     with pytest.raises(InputError, match="batch of one sample, such as the last one; give drop_last=true"):
         train(net, samples, Recipe(epochs=1, batch_size=2), seed=1)
     train(net, samples, Recipe(epochs=1, batch_size=2, drop_last=True), seed=1)
+
+
+def test_a_label_without_an_output_is_named():
+    samples = Samples(torch.rand(3, 2), torch.tensor([1, 3, 2]), tuple("abc"))
+    with pytest.raises(InputError, match="expected labels 0 to 2, one for each output of the model, got 3 for 'b'"):
+        train(nn.Linear(2, 3), samples, Recipe(epochs=1), seed=1)

@@ -20,7 +20,7 @@ from residuum.core.errors import DivergedError, InputError
 from residuum.core.samples import Samples
 from residuum.core.seeds import child_seed, generator
 from residuum.core.settings import refused_booleans
-from residuum.models import device_of, module_flags, private_copy
+from residuum.models import device_of, forward, module_flags, private_copy
 from residuum.training.checkpoint import Checkpoint, Position, resume_training, training_state
 from residuum.training.minibatches import Augmentation, Batch, MiniBatches
 
@@ -165,6 +165,11 @@ def train(
     [0, 1]
     """
     trained = private_copy(model)
+    outputs = forward(trained, samples.subset([0])).shape[-1]
+    highest = int(samples.y.max())
+    if highest >= outputs:
+        known = f"labels 0 to {outputs - 1}, one for each output of the model"
+        raise InputError(f"expected {known}, got {highest} for {samples.ids[int(samples.y.argmax())]!r}")
     fit(trained, {"train": samples}, recipe, [TrainingPhase(cross_entropy, "train")], seed=seed, progress=progress)
     return trained
 
