@@ -26,10 +26,10 @@ from residuum.auditing import Counts
 from residuum.auditing.measures import OWN_MEASURES
 from residuum.cli import run_command
 from residuum.core.errors import InputError
-from residuum.core.samples import Samples
+from residuum.core.samples import Samples, Splits
 from residuum.pack import pack, verify
 from residuum.pack.hashing import Pseudonyms, canonical, ids_root, key_at, listed, read_key, root_of, seal_of
-from residuum.pack.manifest import LEFT_OUT, NON_CLAIMS, data_fingerprint, near_duplicates
+from residuum.pack.manifest import LEFT_OUT, NON_CLAIMS, data_fingerprint, training_facts
 from residuum.pack.reading import splits_of
 from residuum.pack.verifying import NOT_CHECKED
 from residuum.record import Verdict, sealed
@@ -577,17 +577,26 @@ def test_the_data_are_known_again_by_their_fingerprint(made, tmp_path):
     assert any("fingerprint_hmac" in text for text in found.differences)
 
 
-def test_near_duplicates_by_a_slow_loop():
+def test_a_pack_with_data_counts_copies_and_near_copies_as_a_slow_loop_does():
     import torch
 
-    x = torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(1))
-    near = (x[:4] + 0.01).clamp(0, 1)
-    retained = torch.cat([x[10:], near, x[5:7]])
+    x = torch.rand(60, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    x[20:24], x[25:27] = (x[:4] + 0.01).clamp(0, 1), x[5:7]
     ids = tuple(map(str, range(60)))
-    found = near_duplicates(Samples(x[:10], torch.zeros(10), ids[:10]), Samples(retained, torch.zeros(26), ids[10:36]))
-    limit = 0.02 * float(retained.max() - retained.min())
-    slow = sum(min(float((a - b).pow(2).mean().sqrt()) for b in retained) <= limit for a in x[:10])
-    assert found == {"identical": 2, "near": slow, "limit": 0.02}
+    train, retain, forget, test = (
+        Samples(x[rows], torch.zeros(len(x[rows]), dtype=torch.int64), ids[rows])
+        for rows in (slice(0, 50), slice(10, 50), slice(0, 10), slice(50, 60))
+    )
+    splits = Splits(train, retain, forget, test, test, test, ("a",))
+
+    def nearest(image, others):
+        return min(float((image - other).pow(2).sum().sqrt()) for other in others)
+
+    usual = [nearest(x[i], [x[j] for j in range(10, 50) if j != i]) for i in range(10, 50)]
+    limit = 0.1 * float(torch.tensor(usual).median())
+    slow = sum(nearest(image, retain.x) < limit for image in forget.x)
+    found = training_facts(splits, Pseudonyms(b"k" * 32, "name"))["near_duplicates"]
+    assert found == {"identical": 2, "near": slow, "limit": 0.1}
     assert slow == 6
 
 

@@ -12,6 +12,8 @@ from torch.nn import functional as F
 
 from residuum import Request, wrap
 from residuum.core.errors import InputError
+from residuum.core.samples import Samples, Splits
+from residuum.data.copies import near_copies
 from residuum.judging import controls_missing
 from residuum.record import Verdict
 from residuum.reporting.terminal import verdict_table
@@ -20,12 +22,12 @@ NAMES = tuple(f"p{row:03d}" for row in range(400))
 FORGET = NAMES[:30]
 
 
-def data(seed=3):
+def data(seed=3, rows=400):
     """Noisy labels: who is right on such a sample remembers it."""
     generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(400, 12, generator=generator)
-    noise = torch.rand(400, generator=generator) < 0.3
-    y = torch.where(noise, torch.randint(0, 2, (400,), generator=generator), (x[:, 0] > 0).long())
+    x = torch.randn(rows, 12, generator=generator)
+    noise = torch.rand(rows, generator=generator) < 0.3
+    y = torch.where(noise, torch.randint(0, 2, (rows,), generator=generator), (x[:, 0] > 0).long())
     return x, y
 
 
@@ -54,10 +56,9 @@ class Case:
     def __init__(self, folder, retrain=fitted, *, rows=range(200), held_out=range(200, 400), forget=FORGET):
         x, y = data()
         rows, held = list(rows), list(held_out)
-        options = {"held_out": (x[held], y[held]), "retrain": retrain, "ids": NAMES[: len(rows)]}
-        self.folder, self.request = folder, Request((x[rows], y[rows]), forget, **options)
-        train = self.request.source.samples
-        self.model = wrap(fitted(train, 99), bounds=None)
+        train = (x[rows], y[rows], NAMES[: len(rows)])
+        self.folder, self.request = folder, Request(train, forget, held_out=(x[held], y[held]), retrain=retrain)
+        self.model = wrap(fitted(self.request.source.samples, 99), bounds=None)
 
     def audit(self, model=None, **options):
         chosen = {"controls": 3, "draws": 10, "out": self.folder / "run", "store": self.folder / "store"} | options
@@ -113,6 +114,39 @@ def test_copies_are_counted_said_first_and_left_out(tmp_path):
     assert "10 held-out samples" in said
 
 
+def test_samples_that_are_nearly_copies_are_counted(tmp_path):
+    """Two held-out samples are training samples that moved in the third digit, and so is one retained sample."""
+    x, y = data()
+    x[204:206], x[100] = x[60:62] + 0.003, x[7] - 0.003
+    train = (x[:200], y[:200], NAMES[:200])
+    request = Request(train, FORGET, held_out=(x[200:], y[200:], NAMES[200:]), retrain=fitted)
+    near = near_copies(request.splits, tokens=False)
+    assert near == (("p007",), ("held_out/p204", "held_out/p205"))
+    assert near_copies(request.splits, tokens=True) == ((), ())
+    model = wrap(fitted(request.source.samples, 99), bounds=None)
+    with (
+        pytest.warns(UserWarning, match="2 held-out samples are nearly equal to training samples; leave copies out"),
+        pytest.warns(UserWarning, match="1 forgotten sample is nearly equal to retained samples; add copies to"),
+    ):
+        run = request.audit(model, model, controls=3, draws=10, out=tmp_path / "run", store=tmp_path / "store")
+    assert run.record.scenario.left_out == {}  # nearly equal may be somebody else
+
+
+def test_a_picture_that_was_saved_once_more_is_nearly_a_copy():
+    generator = torch.Generator().manual_seed(0)
+    smooth = F.interpolate(torch.rand(120, 3, 4, 4, generator=generator), size=16, mode="bilinear")
+    x = (smooth + 0.05 * torch.randn(smooth.shape, generator=generator)).clamp(0, 1)
+    x[110] = (x[50] * 63).round() / 63  # in 64 levels
+    x[111] = x[51] + 0.1 * torch.randn(x[51].shape, generator=generator)  # another picture of the same
+    parts = [
+        Samples(x[rows], torch.zeros(len(x[rows]), dtype=torch.int64), tuple(f"p{row}" for row in range(120)[rows]))
+        for rows in (slice(0, 100), slice(5, 100), slice(0, 5), slice(100, 120))
+    ]
+    train, retain, forget, test = parts
+    splits = Splits(train, retain, forget, test.subset([]), test, test.subset([]), ("a",))
+    assert near_copies(splits, tokens=False) == ((), ("p110",))
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -127,7 +161,11 @@ def test_data_in_which_nothing_is_left_to_audit_are_refused(options, said, tmp_p
 
 
 def test_most_of_the_data_can_be_forgotten_with_a_verdict(tmp_path):
-    run = Case(tmp_path, forget=NAMES[:170]).audit()
+    x, y = data(rows=2500)
+    names = tuple(f"p{row:04d}" for row in range(1500))
+    request = Request((x[:1500], y[:1500], names), names[:1400], held_out=(x[1500:], y[1500:]), retrain=fitted)
+    model = wrap(fitted(request.source.samples, 99, epochs=200), bounds=None)
+    run = request.audit(model, model, controls=3, draws=10, out=tmp_path / "run", store=tmp_path / "store")
     assert failed(run) == set()
     assert run.verdicts["original"].verdict is Verdict.FOUND
 

@@ -14,7 +14,7 @@ from tests.request.test_file import GOOD, NET, home  # noqa: F401 (a fixture)
 from residuum.cli import run_command
 from residuum.core.samples import Samples
 from residuum.data import read_data
-from residuum.request.copies import equal_inputs
+from residuum.data.copies import equal_inputs
 
 
 def test_everything_is_said_and_nothing_written(home, capsys):  # noqa: F811 (the fixture)
@@ -24,13 +24,14 @@ def test_everything_is_said_and_nothing_written(home, capsys):  # noqa: F811 (th
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "request: forget 6 of 60 training samples (10 %) in 3 of 3 classes, 40 held out"
     assert out[1].startswith("model: accuracy on training data")
-    assert out[2:4] == [
+    assert out[2:5] == [
         "copies: no samples to forget among the retained samples",
         "leaks: no held-out samples among the training data",
+        "near copies: no samples to forget; no held-out samples",
     ]
-    assert out[4].startswith("audit: 4 models, about ")
-    assert "and 2 trainings by your function; memory about" in out[4]
-    assert out[5:] == ["fits"]
+    assert out[5].startswith("audit: 4 models, about ")
+    assert "and 2 trainings by your function; memory about" in out[5]
+    assert out[6:] == ["fits"]
     assert [path for path in sorted(home.rglob("*")) if "__pycache__" not in path.parts] == [
         path for path in before if "__pycache__" not in path.parts
     ]

@@ -7,11 +7,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import Field, JsonValue
 
 from residuum.core.files import file_sha256
-from residuum.core.samples import Samples, Splits
+from residuum.core.samples import Splits
+from residuum.data.copies import NEAR, equal_inputs, near_copies
 from residuum.data.dataset import Dataset
 from residuum.pack.hashing import Pseudonyms, code_sha256, ids_root, root_of, seal_of
 from residuum.record import Results
@@ -42,8 +42,6 @@ THREATS = [
     "failed; hashes of the models deposited before the audit narrow this",
 ]
 TEXTS = {"left_out": LEFT_OUT, "non_claims": NON_CLAIMS, "threat_model": THREATS}
-NEAR = 0.02  # root-mean-square difference of two inputs, as a share of their range
-ROWS = 512
 
 
 class Tool(Part):
@@ -189,36 +187,14 @@ def training_facts(splits: Splits, pseudonyms: Pseudonyms) -> dict[str, Any]:
             for name, samples in sets.items()
         },
         "forgotten_among_retained": len(set(splits.forget.ids) & set(splits.retain.ids)),
-        "near_duplicates": near_duplicates(splits.forget, splits.retain),
+        "near_duplicates": {
+            "identical": len(equal_inputs([splits.forget], splits.retain)[0]),
+            "near": len(near_copies(splits)[0]),
+            "limit": NEAR,
+        },
     }
 
 
 def data_fingerprint(splits: Splits) -> str:
     """Return one hash over inputs, labels and ids of the samples that models were trained and tested on."""
     return Dataset("", splits.train, splits.test, splits.class_names).fingerprint
-
-
-def near_duplicates(forgotten: Samples, retained: Samples) -> dict[str, float]:
-    """Return how many forgotten samples have an identical, or a nearly identical, input among the retained ones.
-
-    Near means a root-mean-square difference of at most 2 % of the range of the inputs. A model that keeps such a
-    duplicate keeps what was to be forgotten, and so does the reference.
-
-    >>> x = torch.tensor([[0.0, 1.0], [0.5, 0.5], [0.0, 0.0]])
-    >>> some = Samples(x, torch.zeros(3), ("a", "b", "c"))
-    >>> others = Samples(x[:2] + torch.tensor([[0.0], [0.01]]), torch.zeros(2), ("d", "e"))
-    >>> near_duplicates(some, others)
-    {'identical': 1, 'near': 2, 'limit': 0.02}
-    """
-    nearest = torch.full((len(forgotten),), float("inf"))
-    low, high = float("inf"), float("-inf")
-    rows = torch.split(torch.arange(len(forgotten)), ROWS)
-    inputs = [forgotten.batch(part)[0].flatten(1).float() for part in rows]
-    for x, _, _ in retained.batches(torch.split(torch.arange(len(retained)), ROWS)):
-        flat = x.flatten(1).float()
-        low, high = min(low, float(flat.min())), max(high, float(flat.max()))
-        for part, flat_forgotten in zip(rows, inputs, strict=True):
-            squared = (torch.cdist(flat_forgotten, flat, compute_mode="donot_use_mm_for_euclid_dist") ** 2).amin(1)
-            nearest[part] = torch.minimum(nearest[part], squared / flat.shape[1])
-    limit = (NEAR * (high - low)) ** 2 if len(retained) else 0.0
-    return {"identical": int((nearest == 0).sum()), "near": int((nearest <= limit).sum()), "limit": NEAR}

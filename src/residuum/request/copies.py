@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
-
-import torch
 
 from residuum.core.errors import InputError, plural
 from residuum.core.samples import Samples, Splits
-from residuum.data.images import ImageFiles
-
-ROWS = 4096  # inputs that are hashed at a time
+from residuum.data.copies import equal_inputs
 
 
 def without_copies(splits: Splits) -> tuple[Splits, dict[str, int]]:
@@ -65,32 +59,15 @@ def copies_left_out(left_out: Mapping[str, int]) -> Iterator[str]:
         yield f"{text} and {verbs[1]} left out; check held_out"
 
 
-def equal_inputs(parts: Sequence[Samples], many: Samples) -> list[tuple[str, ...]]:
-    """Return for each part the ids of samples whose input is equal to one among many, which are read once.
+def near_copies_found(forgotten: int, held_out: int) -> Iterator[str]:
+    """Yield how many samples have nearly equal copies, and what to do about it.
 
-    Images in files are compared as files.
-
-    >>> points = Samples(torch.tensor([[0.0, 1.0], [0.5, 0.5]]), torch.tensor([0, 1]), ("a", "b"))
-    >>> equal_inputs([points], Samples(torch.tensor([[0.5, 0.5]]), torch.tensor([0]), ("c",)))
-    [('b',)]
+    >>> list(near_copies_found(0, 2))
+    ['2 held-out samples are nearly equal to training samples; leave copies out of held_out']
     """
-    if all(isinstance(part.x, ImageFiles) for part in (*parts, many)):
-        files = [cast(ImageFiles, part.x) for part in (*parts, many)]
-        sizes = {state[0] for part in files[:-1] for state in part.states()}
-        alike = [row for row, state in enumerate(files[-1].states()) if state[0] in sizes]
-        hashes = [part.hashes for part in files[:-1]]
-        digests_of_many = set(files[-1].subset(torch.tensor(alike, dtype=torch.int64)).hashes)
-    else:
-        hashes = [list(_input_hashes(part)) for part in parts]
-        wanted = {digest for part in hashes for digest in part}
-        digests_of_many = {digest for digest in _input_hashes(many) if digest in wanted}
-    return [
-        tuple(name for name, digest in zip(part.ids, digests, strict=True) if digest in digests_of_many)
-        for part, digests in zip(parts, hashes, strict=True)
-    ]
-
-
-def _input_hashes(samples: Samples) -> Iterator[bytes]:
-    for x, _, _ in samples.batches(torch.split(torch.arange(len(samples)), ROWS)):
-        content = (x.flatten(1).float() + 0.0).contiguous().numpy()  # -0 is 0
-        yield from (hashlib.blake2b(row.data, digest_size=16).digest() for row in content)
+    for number, what, others, advice in (
+        (forgotten, "forgotten sample", "retained samples", "add copies to the request"),
+        (held_out, "held-out sample", "training samples", "leave copies out of held_out"),
+    ):
+        if number:
+            yield f"{plural(number, what)} {'are' if number > 1 else 'is'} nearly equal to {others}; {advice}"

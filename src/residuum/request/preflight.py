@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from residuum.core.errors import InputError, plural
+from residuum.core.inputs import space_of
 from residuum.core.samples import Splits
+from residuum.data.copies import NEIGHBORS, near_copies
 from residuum.request.checking import Check
 from residuum.request.copies import copied_ids
 from residuum.request.file import RequestFile, in_file_words
@@ -21,6 +23,7 @@ from residuum.studies.planning import plan
 from residuum.studies.study import Study
 
 FEW = 5  # samples to forget below which an audit rarely tells anything
+MOST_PAIRS = 10**8  # of samples that a check compares: about a second
 LARGE = 20.0  # per cent of the training data above which retraining is likely to be the better way
 COPIES = 3  # of a model's weights that an audit holds: as they are, in float64 to decide near-ties, and to predict
 
@@ -33,6 +36,7 @@ class Preflight:
     check: Check
     copied: tuple[str, ...]
     leaked: tuple[str, ...]
+    near: str
     audit: str
     problems: tuple[str, ...]
 
@@ -48,6 +52,7 @@ class Preflight:
             f"model: {str(self.check).splitlines()[0]}",
             f"copies: {_number(self.copied, 'sample to forget', 'samples to forget')} among the retained samples",
             f"leaks: {_number(self.leaked, 'held-out sample', 'held-out samples')} among the training data",
+            f"near copies: {self.near}",
             *([f"audit: {self.audit}"] if self.audit else []),
         ]
         return "\n".join([*lines, *(f"does not fit: {text}" for text in self.problems)] + ["fits"] * self.fits)
@@ -59,13 +64,14 @@ def preflight(file: RequestFile) -> Preflight:
     model = request.model
     check, splits = request.check(model), request.splits
     copied, leaked = copied_ids(splits)
+    near = _near(splits, space_of(model).tokens, {*copied, *leaked})
     try:
         study = file.study_of(request, {"unlearned": model})
         audit, refused = audit_words(study, file, model), []
     except InputError as error:
         audit, refused = "", [f"an audit is not possible: {in_file_words(str(error))}"]
     problems = [in_file_words(text) for text in (*check.problems, *_copies(copied, leaked), *_size(request), *refused)]
-    return Preflight(_size_words(splits, request), check, copied, leaked, audit, tuple(problems))
+    return Preflight(_size_words(splits, request), check, copied, leaked, near, audit, tuple(problems))
 
 
 def audit_words(study: Study, file: RequestFile, model: nn.Module) -> str:
@@ -113,6 +119,23 @@ def _copies(copied: tuple[str, ...], leaked: tuple[str, ...]) -> Iterator[str]:
             f"{_number(leaked, 'held-out sample is', 'held-out samples are')} training data as well, the first is "
             f"{leaked[0]!r}: leave them out of data.held_out"
         )
+
+
+def _near(splits: Splits, tokens: bool, equal: Set[str]) -> str:
+    """Return how many samples are nearly equal to others, with the first of them, so that somebody can look."""
+    if (NEIGHBORS + len(splits.forget) + len(splits.test)) * len(splits.retain) > MOST_PAIRS:
+        return "not searched here, there are too many pairs; an audit counts them"
+    forgotten, held_out = (
+        tuple(name for name in names if name not in equal) for names in near_copies(splits, tokens=tokens)
+    )
+    parts = [
+        f"{_number(names, one, several)}" + (f", the first is {names[0]!r}" if names else "")
+        for names, one, several in (
+            (forgotten, "sample to forget", "samples to forget"),
+            (held_out, "held-out sample", "held-out samples"),
+        )
+    ]
+    return "; ".join(parts)
 
 
 def _number(names: tuple[str, ...], one: str, several: str) -> str:

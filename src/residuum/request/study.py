@@ -23,6 +23,7 @@ from residuum.core.inputs import InputSpace, space_of
 from residuum.core.roles import refuse_reserved, retrained_label, trained_roles
 from residuum.core.samples import Splits
 from residuum.data import Dataset
+from residuum.data.copies import near_copies
 from residuum.judging import controls_missing
 from residuum.models import wrap_like
 from residuum.models.probabilities import network_name, refuse_probabilities
@@ -30,7 +31,7 @@ from residuum.perturbations import PERTURBATIONS, Perturbation, make_perturbatio
 from residuum.record import refuse_no_file_name
 from residuum.record.folder import OWN_RUN, note_written
 from residuum.record.run import Run
-from residuum.request.copies import copies_left_out, without_copies
+from residuum.request.copies import copies_left_out, near_copies_found, without_copies
 from residuum.request.identity import UnknownError, subject_identity, training_identity
 from residuum.request.models import QUICK, Unlearned, refuse_other_arguments
 from residuum.studies.execution import STORE, Resources, run
@@ -140,6 +141,7 @@ def request_study(
         )
     named = len(splits.forget)
     splits, left_out = without_copies(splits)
+    near = near_copies(splits, tokens=space_of(model).tokens)
     moved = _perturbations(options.perturbations, model, splits)
     radii = {name: _radii(name, space, options.taus) for name, (_, space) in moved.items()}
     specs = _measures(options.measures, model, surrogates)
@@ -176,7 +178,11 @@ def request_study(
         training=training,
         identity=identity,
         unnamed=unnamed,
-        warnings=(*copies_left_out(left_out), *request.returning(model, *(result.model for result in models.values()))),
+        warnings=(
+            *copies_left_out(left_out),
+            *near_copies_found(*map(len, near)),
+            *request.returning(model, *(result.model for result in models.values())),
+        ),
         listed=(named,) if left_out["forgotten"] else (),
         left_out={what: number for what, number in left_out.items() if number},
         decoys={
