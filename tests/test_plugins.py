@@ -123,7 +123,7 @@ def test_stages_are_computed_again_when_the_file_changes(folder):
     assert key() != first
 
 
-@pytest.mark.parametrize("name", [*PERTURBATIONS.ours, *MODELS.ours, "digits", "iris"])
+@pytest.mark.parametrize("name", [*PERTURBATIONS.built_in, *MODELS.built_in, "digits", "iris"])
 def test_ours_keep_the_promises_of_their_kind(name):
     small = {"airbench", "resnet18", "resnet50", "vgg11"}  # too large for images of 8 pixels or for a quick test
     kind = "dataset" if name in DATASETS else None

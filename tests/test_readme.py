@@ -266,7 +266,7 @@ def test_originals_are_found_where_three_seeds_have_a_control_each():
 
 
 def test_the_number_of_methods_is_that_of_the_package():
-    assert len(METHODS.ours) == 20
+    assert len(METHODS.built_in) == 20
     assert "20 unlearning methods" in README
 
 

@@ -33,16 +33,18 @@ def surface() -> str:
     from residuum.studies.parsing import perturbation_defaults
     from residuum.unlearning import METHODS
 
-    perturbations = {name: sorted(perturbation_defaults(PERTURBATIONS[name])) for name in sorted(PERTURBATIONS.ours)}
+    perturbations = {
+        name: sorted(perturbation_defaults(PERTURBATIONS[name])) for name in sorted(PERTURBATIONS.built_in)
+    }
     parts = {
         "public names": residuum.__all__,
         "commands": _commands(typer.main.get_command(make_app()), "residuum"),
-        "methods": [f"{name}: {' '.join(sorted(METHODS[name]().settings))}" for name in sorted(METHODS.ours)],
+        "methods": [f"{name}: {' '.join(sorted(METHODS[name]().settings))}" for name in sorted(METHODS.built_in)],
         "perturbations": [f"{name}: {' '.join(settings)}" for name, settings in perturbations.items()],
         "probes": sorted(PROBES),
-        "networks": sorted(MODELS.ours),
-        "data sets": sorted(DATASETS.ours),
-        "scenarios": sorted(SCENARIOS.ours),
+        "networks": sorted(MODELS.built_in),
+        "data sets": sorted(DATASETS.built_in),
+        "scenarios": sorted(SCENARIOS.built_in),
     }
     return "".join(f"# {title}\n" + "".join(f"{line}\n" for line in lines) + "\n" for title, lines in parts.items())
 

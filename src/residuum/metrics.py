@@ -27,7 +27,7 @@ Metrics = Mapping[str, Any]
 Feature = Literal["true_prob", "entropy"]
 Array = npt.NDArray[np.float64]
 MOST_TRAINED = 10_000  # samples that the attacker is fitted on: an SVC takes time quadratic in them
-# What the attacker knows as seen, what as unseen, and what it is asked about.
+# What the attacker learns as seen, what as unseen, and what it is queried with.
 ATTACK_PARTS = {"sample": ("retain", "test", "forget"), "class": ("retain", "forget", "forgotten_test")}
 
 
@@ -76,23 +76,23 @@ def margins(logits: PartLogits, splits: Splits) -> dict[str, float]:
     """
     part = "forgotten_test" if splits.form == "class" else "test"
     forgotten, labels = _margins(logits["forget"], splits.forget.y), splits.forget.y.numpy()
-    found = {"forget_margin": float(forgotten.mean())}
+    measures = {"forget_margin": float(forgotten.mean())}
     if part not in logits:
-        return found
+        return measures
     heldout, heldout_labels = _margins(logits[part], splits.heldout.y), splits.heldout.y.numpy()
     wins = pairs = variance = gap = counted = 0.0
     for label in np.unique(labels):
-        ours, theirs = forgotten[labels == label], np.sort(heldout[heldout_labels == label])
-        n, m = len(ours), len(theirs)
+        of_class, heldout_of_class = forgotten[labels == label], np.sort(heldout[heldout_labels == label])
+        n, m = len(of_class), len(heldout_of_class)
         if m:
-            below, at_most = (np.searchsorted(theirs, ours, side=side).sum() for side in ("left", "right"))
+            below, at_most = (np.searchsorted(heldout_of_class, of_class, side).sum() for side in ("left", "right"))
             wins, pairs = wins + (below + at_most) / 2, pairs + n * m
             variance += n * m * (n + m + 1) / 12
-            gap, counted = gap + n * (ours.mean() - theirs.mean()), counted + n
+            gap, counted = gap + n * (of_class.mean() - heldout_of_class.mean()), counted + n
     if not pairs:
-        return found
+        return measures
     auc = {"heldout_auc": float(wins / pairs), "heldout_auc_error": float(variance**0.5 / pairs)}
-    return found | {"margin_gap": float(gap / counted)} | auc
+    return measures | {"margin_gap": float(gap / counted)} | auc
 
 
 def _margins(logits: Tensor, labels: Tensor) -> Array:
@@ -146,8 +146,8 @@ def membership_accuracy(logits: PartLogits, splits: Splits, *, feature: Feature 
     """Return the attack's *failure* rate: 100 * share of queried samples that it calls unseen.
 
     The attacker is SVC(C=3, gamma="auto", kernel="rbf") on one feature of the softmax: the probability of the
-    true label, or the entropy. Sample form: trained on retain = seen, test = unseen, asked about the forget set.
-    Class form: trained on retain = seen, forget = unseen, asked about held-out images of the forgotten class.
+    true label, or the entropy. Sample form: trained on retain = seen, test = unseen, queried with the forget set.
+    Class form: trained on retain = seen, forget = unseen, queried with held-out images of the forgotten class.
     The goal is closeness to the retrained model, not a high value. With more than 10,000 samples the attacker is
     fitted on that many, drawn by `seed` with both kinds in proportion, and a warning says so.
 
@@ -170,8 +170,8 @@ def softmax_feature(logits: Tensor, labels: Tensor, feature: Feature) -> Array:
     return values
 
 
-def attack_failure(seen: Array, unseen: Array, asked: Array, *, seed: int = 0) -> float:
-    """Fit the attacker on features of seen and unseen samples; return 100 * share of `asked` called unseen."""
+def attack_failure(seen: Array, unseen: Array, queried: Array, *, seed: int = 0) -> float:
+    """Fit the attacker on features of seen and unseen samples; return 100 * share of `queried` called unseen."""
     from sklearn.svm import SVC
 
     total = len(seen) + len(unseen)
@@ -184,7 +184,7 @@ def attack_failure(seen: Array, unseen: Array, asked: Array, *, seed: int = 0) -
         )
     attacker = SVC(C=3, gamma="auto", kernel="rbf")
     attacker.fit(np.concatenate([seen, unseen])[:, None], np.repeat([1, 0], [len(seen), len(unseen)]))
-    called_unseen = attacker.predict(asked[:, None]) == 0
+    called_unseen = attacker.predict(queried[:, None]) == 0
     if called_unseen.all() or not called_unseen.any():
         verdict = "unseen" if called_unseen.all() else "seen"
         warn(f"the membership attack calls every sample {verdict}")

@@ -1,7 +1,7 @@
 """Choose settings without a retrained model: cheap surrogates take its place.
 
-Whether a model has forgotten is a comparison with a retrained model, but whoever has one needs no unlearning. Cheap
-surrogates are good enough to choose by: fresh weights, the retain set, a quarter of the epochs. They are worse
+Whether a model has forgotten is a comparison with a retrained model, but with a retrained model you need no unlearning.
+Cheap surrogates are good enough to choose by: fresh weights, the retain set, a quarter of the epochs. They are worse
 than a retrained model in general. So their recognition rate of the forgotten samples is raised by as much as the
 original is better than they are on held-out samples of classes that lost next to nothing.
 """

@@ -51,7 +51,7 @@ def test_settings_and_defaults_are_those_of_the_class(kind, name):
 
 @pytest.mark.parametrize("registry", [components.METHODS, components.PERTURBATIONS, components.PROBES])
 def test_built_in_components_have_the_name_they_are_listed_under(registry: Registry):
-    assert [registry[name].name for name in registry.ours] == list(registry.ours)
+    assert [registry[name].name for name in registry.built_in] == list(registry.built_in)
 
 
 def test_the_code_of_every_built_in_component_decides_the_keys_of_the_store():
@@ -62,7 +62,7 @@ def test_the_code_of_every_built_in_component_decides_the_keys_of_the_store():
         components.DATASETS,
         components.PROBES,
     )
-    modules = {registry[name].__module__ for registry in registries for name in registry.ours}
+    modules = {registry[name].__module__ for registry in registries for name in registry.built_in}
     assert modules <= import_closure(["residuum.studies.stages"])
 
 

@@ -131,7 +131,7 @@ def test_methods_walk_back_to_weights_only_if_these_have_not_seen_the_forgotten_
     clean = manifest(tmp_path / "clean.json", unseen_ids=list(forgotten))
     options = {"methods": "soft_reset:fresh=initial:epochs=1", "seeds": [1], "overrides": FAST, "init_from": weights}
     for file in (None, leaky):
-        with pytest.raises(MethodError, match="have seen samples to forget, or nobody says that they have not"):
+        with pytest.raises(MethodError, match="have seen samples to forget, or it is not known whether they have"):
             run_all([Study.create("tiny", **options, manifest=file)], store=tmp_path / "store")
     [done] = run_all([Study.create("tiny", **options, manifest=clean)], store=tmp_path / "store")
     assert not any("is not known" in text for result in done for text in result.warnings)

@@ -119,7 +119,7 @@ def test_publishing_leaves_the_secret_alone():
         (lambda: distance_bound(Logistic(l2=0.1), 10, 1, removed=11), "removed in [1, 10]"),
         (lambda: objective_epsilon(-1.0, 1.0, 0.1), "residual in [0, inf)"),
         (lambda: output_epsilon(-1.0, 1, 0.1, 1.0, 0.1), "residual in [0, inf)"),
-        (lambda: output_epsilon(1.0, 0, 0.1, 1.0, 0.1), "kept in [1, inf)"),
+        (lambda: output_epsilon(1.0, 0, 0.1, 1.0, 0.1), "retained in [1, inf)"),
         (lambda: output_epsilon(1.0, 1, 0.0, 1.0, 0.1), "l2 in (0, inf)"),
         (lambda: output_epsilon(1.0, 1, 0.1, 0.0, 0.1), "noise in (0, inf)"),
     ],

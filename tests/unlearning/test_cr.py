@@ -273,11 +273,11 @@ def test_a_lone_linear_layer_has_no_features():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"l2": 0}, "l2: .*greater than 0, got 0"),
-        ({"step_size": 0}, "step_size: .*greater than 0"),
-        ({"step_size": 2}, "step_size: .*less than or equal to 1, got 2"),
+        ({"l2": 0}, "l2: .*more than 0, got 0"),
+        ({"step_size": 0}, "step_size: .*more than 0"),
+        ({"step_size": 2}, "step_size: .*1 or less, got 2"),
         ({"delta": 1}, "delta: .*less than 1"),
-        ({"std": -1}, "std: .*greater than or equal to 0"),
+        ({"std": -1}, "std: .*0 or more"),
         ({"epochs": 3}, "unknown setting of cr 'epochs'"),
     ],
 )

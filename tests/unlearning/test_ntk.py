@@ -295,12 +295,12 @@ def test_init_needs_matching_initial_weights(original, splits):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"weight_decay": 0}, "weight_decay: .*greater than 0, got 0"),
+        ({"weight_decay": 0}, "weight_decay: .*more than 0, got 0"),
         ({"scale": -1}, "scale"),
         ({"scale": "large"}, "'predicted'"),
-        ({"guard": 0.5}, "guard: .*greater than or equal to 1, got 0.5"),
-        ({"tolerance": 0}, "tolerance: .*greater than 0"),
-        ({"max_iterations": 0}, "max_iterations: .*greater than or equal to 1"),
+        ({"guard": 0.5}, "guard: .*1 or more, got 0.5"),
+        ({"tolerance": 0}, "tolerance: .*more than 0"),
+        ({"max_iterations": 0}, "max_iterations: .*1 or more"),
     ],
 )
 def test_wrong_settings_are_refused_with_the_range(settings, message):

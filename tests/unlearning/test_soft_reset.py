@@ -201,7 +201,7 @@ def test_the_initial_weights_can_be_walked_back_to(initial, original, splits):
 def test_initial_weights_that_may_know_the_forget_samples_are_refused(saw, initial, original, splits):
     seen = None if saw is None else frozenset(splits.forget.ids[:1])
     origin = Origin(RECIPE, initial.state_dict(), seen)
-    with pytest.raises(InputError, match="have seen samples to forget, or nobody says"):
+    with pytest.raises(InputError, match="have seen samples to forget, or it is not known"):
         unlearn(original, splits, SoftReset(fresh="initial"), seed=3, origin=origin)
     origin = replace(origin, seen=frozenset(splits.retain.ids))
     unlearn(original, splits, SoftReset(fresh="initial", epochs=0), seed=3, origin=origin)

@@ -133,11 +133,11 @@ def test_reference_may_be_the_retain_set(original, splits):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"alpha": -1}, "alpha: .*greater than or equal to 0, got -1"),
-        ({"dampening": -1}, "dampening: .*greater than or equal to 0"),
+        ({"alpha": -1}, "alpha: .*0 or more, got -1"),
+        ({"dampening": -1}, "dampening: .*0 or more"),
         ({"alpha": float("inf")}, "alpha: .*finite"),
         ({"reference": "forget"}, "reference: .*'full' or 'retain'"),
-        ({"batch_size": 0}, "batch_size: .*greater than or equal to 1"),
+        ({"batch_size": 0}, "batch_size: .*1 or more"),
         ({"lr": 0.1}, "unknown setting of ssd 'lr'"),
     ],
 )

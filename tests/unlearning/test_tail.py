@@ -168,10 +168,10 @@ def test_tails_that_the_model_does_not_have_are_refused(settings, message, origi
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"k": 0}, "k: .*greater than or equal to 1, got 0"),
-        ({"share": 0}, "share: .*greater than 0, got 0"),
-        ({"share": 1.5}, "share: .*less than or equal to 1, got 1.5"),
-        ({"lr": -0.1}, "lr: .*greater than or equal to 0, got -0.1"),
+        ({"k": 0}, "k: .*1 or more, got 0"),
+        ({"share": 0}, "share: .*more than 0, got 0"),
+        ({"share": 1.5}, "share: .*1 or less, got 1.5"),
+        ({"lr": -0.1}, "lr: .*0 or more, got -0.1"),
         ({"blocks": "fc", "k": 1}, "give blocks or k, not both"),
         ({"bloks": "fc"}, "did you mean blocks"),
     ],

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from residuum.auditing.statistics import (
     Floats,
     bootstrap_ratio,
-    clopper_pearson,
     discoveries,
     normal_quantile,
     paired_variance,
@@ -24,6 +23,7 @@ from residuum.core import components
 from residuum.core.counts import Counts
 from residuum.core.errors import InputError
 from residuum.core.registry import Registry, name_of
+from residuum.theory.empirical import binomial_limits
 
 SMOOTHING = 0.5
 Interval = dict[str, list[float | None]]
@@ -127,7 +127,7 @@ def share_interval(hits: NDArray[np.int32], counts: Counts, certain: NDArray[np.
     value = (hits / counts.draws).mean(0)
     share, variance = share_variance(hits, counts)
     n = share * (1 - share) / variance
-    low, high = clopper_pearson(value * n, n, confidence)
+    low, high = binomial_limits(value * n, n, confidence)
     return interval(value, np.where(certain, value, low), np.where(certain, value, high))
 
 

@@ -10,10 +10,11 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from residuum.core.counts import Counts
 from residuum.core.errors import InputError
+from residuum.theory.empirical import sign_test_p
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -77,21 +78,6 @@ def wilson_interval(share: Floats, n: Floats | int, z: float) -> tuple[Floats, F
     return np.clip(center - half, 0, 1), np.clip(center + half, 0, 1)
 
 
-def clopper_pearson(hits: Floats, trials: Floats, confidence: float) -> tuple[Floats, Floats]:
-    """Return Clopper and Pearson's exact interval of a share; `hits` and `trials` need not be whole numbers.
-
-    >>> low, high = clopper_pearson(np.array([0.0, 5.0, 10.0]), np.array(10.0), 0.95)
-    >>> low.round(4).tolist(), high.round(4).tolist()
-    ([0.0, 0.1871, 0.6915], [0.3085, 0.8129, 1.0])
-    """
-    from scipy.special import betaincinv
-
-    tail, misses = (1 - confidence) / 2, trials - hits
-    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1e-9), misses + 1, tail), 0.0)
-    high = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1e-9), 1 - tail), 1.0)
-    return low, high
-
-
 def mean_interval(values: Floats) -> tuple[float, float | None, float | None]:
     """Return the mean of `values` with its normal interval of 95 %, None where there is only one value."""
     mean = float(values.mean())
@@ -117,20 +103,6 @@ def fieller(top: Floats, bottom: Floats, covariance: Sequence[Floats], z: float)
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = (np.where(A > 0, (B + sign * root) / A, np.nan) for sign in (-1, 1))
     return low, high
-
-
-def sign_test_p(more: ArrayLike, less: ArrayLike) -> Floats:
-    """Return the one-sided exact sign test's p = Pr[Bin(more + less, 1/2) >= more], elementwise.
-
-    With `more` and `less` the two discordant cells of a paired table, this is McNemar's exact test.
-
-    >>> sign_test_p([3, 0], [0, 2]).tolist()
-    [0.125, 1.0]
-    """
-    from scipy.special import betainc
-
-    more, less = np.asarray(more), np.asarray(less)
-    return np.where(more > 0, betainc(np.maximum(more, 1), less + 1.0, 0.5), 1.0)
 
 
 def sign_test(counts: Counts) -> Floats:

@@ -1,6 +1,6 @@
 """Everything that has a name: methods, perturbations, probes, networks, data sets and scenarios.
 
-A built-in component is a line `"name": "module:Class"`, imported when it is asked for: listing names loads no torch.
+A built-in component is a line `"name": "module:Class"`, imported on first use: listing names loads no torch.
 """
 
 from importlib.resources import files
@@ -35,7 +35,7 @@ METHODS: Registry[Any] = Registry(
         "falw": "residuum.unlearning.falw:FaLW",
         "regun": "residuum.unlearning.regun:ReGUn",
     },
-    accept="residuum.unlearning:as_method",
+    accept="residuum.unlearning:Method",
 )
 
 PERTURBATIONS: Registry[Any] = Registry(
@@ -64,7 +64,7 @@ MODELS: Registry[Any] = Registry(
         "vgg11": "residuum.models.networks:VGG11",
         "airbench": "residuum.models.networks:Airbench",
     },
-    accept="residuum.models.layers:as_network",
+    accept="residuum.models:Classifier",
 )
 
 DATASETS: Registry[Any] = Registry(
@@ -95,7 +95,7 @@ PROBES: Registry[Any] = Registry(
     },
 )
 
-# what an audit computes without being asked: no measure of the user's own can have one of these names
+# what every audit computes: no measure of a user can have one of these names
 BUILT_IN_MEASURES = (
     *("pooled", "mean_of_ratios", "difference", "disagreement", "unlearn_accuracy", "prevalence"),
     *("class_knowledge", "memory", "memory_difference", "completeness", "nearer"),
@@ -106,7 +106,7 @@ OWN_MEASURES: Registry[Any] = Registry(
     "residuum.measures",
     {},
     accept="residuum.auditing.measures:as_measure",
-    reserved=(*BUILT_IN_MEASURES, *PROBES.ours),
+    reserved=(*BUILT_IN_MEASURES, *PROBES.built_in),
 )
 
 

@@ -1,4 +1,4 @@
-"""Print on a terminal beside a progress bar, and write tracebacks to a log file."""
+"""Print on a terminal that may show a progress bar, and write tracebacks to a log file."""
 
 import os
 import shutil
@@ -25,9 +25,9 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def said_if_slow(text: str, after: float = 1.0) -> Iterator[None]:
-    """Say what is being done if the body takes longer than `after` seconds."""
-    timer = threading.Timer(after, say, [text])
+def said_if_slow(text: str) -> Iterator[None]:
+    """Say what is being done if the body takes longer than a second."""
+    timer = threading.Timer(1.0, say, [text])
     timer.daemon = True
     timer.start()
     try:

@@ -25,10 +25,10 @@ class Counts:
     """How often a model and the reference were right, together and apart, per sample and radius.
 
     `ids` n unique strings, `labels` int64 of shape (n,), `taus` float64 of shape (T,). `joint`, int32 of shape
-    (n, T, 8), has the draws of each pattern 4 [original right] + 2 [model right] + [reference right]; where the
-    original was not asked, there is no third bit, and the shape is (n, T, 4). `same_prediction`, int32 of shape (n, T),
-    has the draws on which model and reference give the same answer, right or wrong. Everything else is a sum over
-    patterns. Counts add up: over draws (`+`), over samples (`concat`).
+    (n, T, 8), has the draws of each pattern 4 [original right] + 2 [model right] + [reference right]; without the
+    original, there is no third bit, and the shape is (n, T, 4). `same_prediction`, int32 of shape (n, T), has the draws
+    on which model and reference predict the same class, right or wrong. Everything else is a sum over patterns. Counts
+    add up: over draws (`+`), over samples (`concat`).
 
     >>> counts = Counts.of(["a"], [0], [0.1], draws=[[4]], method_right=[[3]], reference_right=[[2]],
     ...                    both_right=[[2]], same_prediction=[[3]])
@@ -120,7 +120,7 @@ class Counts:
 
     @property
     def knows_original(self) -> bool:
-        """Whether the original was asked as well."""
+        """Whether the counts include the original."""
         return bool(self.joint.shape[2] == len(ORIGINAL))
 
     def without_original(self) -> Counts:

@@ -185,7 +185,7 @@ def shares_reported(report: Callable[[str], None]) -> AbstractContextManager[Non
 
 
 def report_share(share: str) -> None:
-    """Say which share of a training or audit this process takes, to whoever asked for it."""
+    """Pass the share of a training or audit that this process takes to the function of `shares_reported`, if any."""
     if report := _REPORT_SHARE.get():
         report(share)
 

@@ -165,12 +165,12 @@ def refuse_inflated(unpacked: int, packed: int) -> None:
 
 LOCK = ".lock"
 SILENT = 10.0  # seconds of waiting for a lock before it is said
-PATIENCE = 24 * 3600.0  # seconds after which whoever has the lock is taken to be stuck
-ASIDE = ".aside-"  # begins the names of what is being written or removed; whoever has the lock may clear it
+PATIENCE = 24 * 3600.0  # seconds after which the process that has the lock is taken to be stuck
+ASIDE = ".aside-"  # begins the names of what is being written or removed; the process that has the lock may clear it
 
 
 def acquired(lock: BaseFileLock, holder: str) -> AbstractContextManager[object]:
-    """Return the lock once it is ours, for use in a `with`; say who is waited for, and give up after a day."""
+    """Acquire the lock and return it for use in a `with`; say what the process waits for, and give up after a day."""
     try:
         return lock.acquire(timeout=SILENT)
     except Timeout:
@@ -186,7 +186,7 @@ def acquired(lock: BaseFileLock, holder: str) -> AbstractContextManager[object]:
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder's lock, which is the operating system's: it ends with the process that has it.
 
-    A folder that cannot be written to needs none, because nobody changes it.
+    A folder that cannot be written to needs none, because its files do not change.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):

@@ -1,4 +1,4 @@
-"""Plug-ins: users' components beside the built-in ones, from an installed package's entry point or `FILE.py:NAME`.
+"""Plug-ins: users' components, from an installed package's entry point or `FILE.py:NAME`, next to the built-in ones.
 
 Each kind (methods, perturbations, data sets, models, measures, scenarios) has one `Registry`, see `components.py`.
 Only `load_plugin` imports users' code. Names that come from a data file are looked up (`Registry.find`) and never
@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from residuum.core.errors import InputError, unknown_name
 
@@ -61,7 +61,7 @@ def _module_of_file(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     if str(path.resolve().parent) not in sys.path:
-        sys.path.append(str(path.resolve().parent))  # as for a script: it can import the files beside it
+        sys.path.append(str(path.resolve().parent))  # as for a script: it can import the files of its folder
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -87,8 +87,8 @@ class Registry(UserDict[str, Component], Generic[Component]):
 
     `built_in` maps a name to a component, or to "module:Class", which is imported on first use. `group` names the entry
     points of installed packages, which are read on first use. Packages that fail to import are skipped; you see the
-    reason (`broken`) when you use one. `accept`, a function or "module:function", converts a plug-in or
-    raises InputError. Plug-ins cannot have `reserved` names.
+    reason (`broken`) when you use one. `accept` is the class that plug-ins inherit from, or a function that converts a
+    plug-in or raises InputError; "module:name" stands for either. Plug-ins cannot have `reserved` names.
 
     >>> shapes = Registry("shape", "residuum.shapes", {"ordered": "collections:OrderedDict"})
     >>> shapes.find("ordered").__name__, list(shapes)
@@ -108,7 +108,7 @@ class Registry(UserDict[str, Component], Generic[Component]):
         reserved: Container[str] = (),
     ) -> None:
         self.kind, self.group, self.reserved = kind, group, reserved
-        self.ours = dict(built_in)
+        self.built_in = dict(built_in)
         self.sources: dict[str, str] = {}
         self.broken: dict[str, str] = {}
         self._accept = accept
@@ -120,12 +120,17 @@ class Registry(UserDict[str, Component], Generic[Component]):
         accept = resolve_name(self._accept) if isinstance(self._accept, str) else self._accept
         if accept is None:
             raise InputError(f"expected a built-in {self.kind}, got {candidate!r}")
-        return accept(candidate)
+        if not isinstance(accept, type):
+            return accept(candidate)
+        if isinstance(candidate, type) and issubclass(candidate, accept):
+            return cast(Component, candidate)
+        base = str(self._accept).replace(":", ".")
+        raise InputError(f"expected a {self.kind}, a subclass of {base}, got {candidate!r}")
 
     @cached_property
     def data(self) -> dict[str, Any]:  # type: ignore[override]
         """Every component, or "module:Class" of one that was not used yet; built-in ones first."""
-        components: dict[str, Any] = dict(self.ours)
+        components: dict[str, Any] = dict(self.built_in)
         for entry in () if self.group is None else entry_points(group=self.group):
             try:
                 candidate = load_plugin(entry)

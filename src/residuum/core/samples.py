@@ -14,7 +14,7 @@ Form = Literal["sample", "class"]
 
 
 class LazyInputs(Protocol):
-    """Inputs of shape (n, ...) that are read when they are asked for, so that they need not fit in memory."""
+    """Inputs of shape (n, ...) that are read on demand, so that they need not fit in memory."""
 
     @property
     def shape(self) -> Sequence[int]:
@@ -24,14 +24,14 @@ class LazyInputs(Protocol):
         """Return the inputs at these positions, unread."""
 
     def read(self, indices: Tensor) -> Callable[[], Tensor]:
-        """Begin to read these positions; the function returned waits and gives float32 in [0, 1]."""
+        """Begin to read these positions; the returned function waits for the inputs, float32 in [0, 1]."""
 
 
 @dataclass(frozen=True)
 class Samples:
     """Labelled inputs with ids that survive every split, file and report.
 
-    `x` float32 of shape (n, ...) with values in [0, 1], or what reads such inputs when asked; `y` int64 of shape (n,);
+    `x` float32 of shape (n, ...) with values in [0, 1], or what reads such inputs on demand; `y` int64 of shape (n,);
     `ids` n unique strings. Code that loops over samples calls `batch` or `batches`, never `x`: inputs need not be in
     memory.
     """
@@ -59,7 +59,7 @@ class Samples:
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return inputs and labels of the given positions."""
-        return self._reader(indices)(), self.y[indices]
+        return self.read(indices)(), self.y[indices]
 
     def batches(self, parts: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield inputs, labels and positions of one part after the other; lazy inputs are read one part ahead.
@@ -70,13 +70,14 @@ class Samples:
         """
         ahead: tuple[Callable[[], Tensor], Tensor] | None = None
         for indices in parts:
-            now, ahead = ahead, (self._reader(indices), indices)
+            now, ahead = ahead, (self.read(indices), indices)
             if now is not None:
                 yield now[0](), self.y[now[1]], now[1]
         if ahead is not None:
             yield ahead[0](), self.y[ahead[1]], ahead[1]
 
-    def _reader(self, indices: Tensor) -> Callable[[], Tensor]:
+    def read(self, indices: Tensor) -> Callable[[], Tensor]:
+        """Begin to read the inputs at these positions; the returned function waits for them."""
         x = self.x
         return (lambda: x[indices]) if isinstance(x, Tensor) else x.read(indices)
 

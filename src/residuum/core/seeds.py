@@ -28,5 +28,5 @@ def request_seed(seed: int, number: int) -> int:
 
 
 def generator(seed: int) -> torch.Generator:
-    """Return a CPU generator that nobody else draws from."""
+    """Return a new CPU generator, for one user only."""
     return torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""A coin that is tossed before training: which samples train a model, and which are held out and comparable."""
+"""A coin, tossed before training, decides which samples train a model and which are held out for comparison."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def toss(samples: Samples, decoys: int, held_out: int, seed: int) -> CoinSplit:
         raise InputError(f"expected fewer than the {len(samples)} samples and at least one of each, got {got}")
     labels, classes = samples.y.numpy(), int(samples.y.max()) + 1
     tossed = stratified(shuffled(samples.ids, seed, "coin"), labels, classes, decoys + held_out)[0]
-    ours, theirs = stratified(tossed, labels, classes, decoys)
-    ids = [tuple(samples.ids[row] for row in np.sort(rows)) for rows in (ours, theirs)]
-    return CoinSplit(seed, ids[0], ids[1])
+    cut = stratified(tossed, labels, classes, decoys)
+    decoy_ids, held_out_ids = (tuple(samples.ids[row] for row in np.sort(rows)) for rows in cut)
+    return CoinSplit(seed, decoy_ids, held_out_ids)
 
 
 def read_coin(path: Path | str) -> CoinSplit:
@@ -81,20 +81,17 @@ def write_split(
     """
     if folder.exists():
         raise InputError(f"{folder} exists; move it away, or give another folder with --out")
-    reading = Reading(label=label)
-    samples = read_data(source, reading=reading).samples
+    samples = read_data(source, reading=Reading(label=label)).samples
     coin = toss(samples, decoys, held_out, seed)
-    apart = set(coin.held_out)
-    rows = [np.array([name in apart for name in samples.ids]) == side for side in (False, True)]
+    is_held_out = np.isin(samples.ids, coin.held_out)
     folder.mkdir(parents=True)
-    for name, mask in zip((TRAIN, HELD_OUT), rows, strict=True):
-        chosen = np.flatnonzero(mask)
+    for name, rows in ((TRAIN, np.flatnonzero(~is_held_out)), (HELD_OUT, np.flatnonzero(is_held_out))):
         if isinstance(samples.x, ImageFiles):
-            _link(samples.x.root, [samples.x.names[row] for row in chosen], folder / name)
+            _link(samples.x.root, [samples.x.names[row] for row in rows], folder / name)
         elif source.suffix == ".npz":
-            write_arrays(folder / f"{name}.npz", _arrays(source, samples.ids, chosen))
+            write_arrays(folder / f"{name}.npz", _arrays(source, samples.ids, rows))
         else:
-            write_whole(folder / f"{name}.csv", _csv(source, samples.ids, chosen))
+            write_whole(folder / f"{name}.csv", _csv(source, samples.ids, rows))
     record = {"schema": SCHEMA, "seed": seed, "decoys": coin.decoys, "held_out": coin.held_out}
     write_whole(folder / RECORD, json.dumps(record, indent=1) + "\n")
     return read_coin(folder / RECORD)

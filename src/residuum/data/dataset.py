@@ -244,21 +244,21 @@ def checked_class_names(names: Iterable[Any]) -> tuple[str, ...]:
     return names
 
 
-def class_index(wanted: int | str, class_names: Sequence[str]) -> int:
+def class_index(name: int | str, class_names: Sequence[str]) -> int:
     """Return the position of a class, from its name or its position.
 
     A text is a name, or a position if no class has that name. A number is a position or a name; it is an error if these
     are two different classes.
     """
-    if isinstance(wanted, bool | np.bool_) or not isinstance(wanted, str | SupportsIndex):
-        raise InputError(f"a class is given by name or number, got {wanted!r}")
-    text = wanted if isinstance(wanted, str) else str(operator.index(wanted))
-    matches = [position for position, name in enumerate(class_names) if name == text]
+    if isinstance(name, bool | np.bool_) or not isinstance(name, str | SupportsIndex):
+        raise InputError(f"a class is given by name or number, got {name!r}")
+    text = name if isinstance(name, str) else str(operator.index(name))
+    matches = [position for position, class_name in enumerate(class_names) if class_name == text]
     matches += [position for position in range(len(class_names)) if str(position) == text]
     if not matches:
         hint = "; to name no class, leave it empty" if text.lower() in {"none", "null"} else ""
         raise InputError(f"{unknown_name('class', text, class_names)}{hint}")
-    if not isinstance(wanted, str) and matches[0] != matches[-1]:
+    if not isinstance(name, str) and matches[0] != matches[-1]:
         other = class_names[matches[-1]]
         both = f"{text!r}, or {other!r}, which is at position {text} counted from 0"
         raise InputError(f"class {text} can mean two classes: {both}; give the name as a text, {text!r} or {other!r}")
@@ -269,7 +269,7 @@ def keep_classes(dataset: Dataset, classes: Sequence[int | str]) -> Dataset:
     """Return the data set with these classes only, renumbered 0..k-1 in the order given."""
     if isinstance(classes, str):
         raise InputError(f"classes must be a list of names or numbers, got the text {classes!r}")
-    positions = [class_index(wanted, dataset.class_names) for wanted in classes]
+    positions = [class_index(name, dataset.class_names) for name in classes]
     if len(positions) < 2 or len(set(positions)) < len(positions):
         raise InputError(f"classes must name at least two different classes, got {list(classes)}")
     new_label = torch.full((dataset.classes,), -1)

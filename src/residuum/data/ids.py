@@ -147,12 +147,12 @@ def matched_ids(names: Ids | Sequence[int], samples: Samples) -> tuple[str, ...]
     >>> matched_ids(["b", "cat/a.png"], photos)
     ('dog/b.png', 'cat/a.png')
     """
-    wanted = read_ids(names if isinstance(names, str | Path) else [str(name) for name in names])
-    if not wanted:
+    listed = read_ids(names if isinstance(names, str | Path) else [str(name) for name in names])
+    if not listed:
         raise InputError("nothing to forget; expected at least one id")
     all_ids = set(samples.ids)
     by_short_name: dict[str, set[str]] = {}
-    for name in samples.ids if not all_ids.issuperset(wanted) else ():
+    for name in samples.ids if not all_ids.issuperset(listed) else ():
         path = PurePath(name)
         for short in {path.name, path.stem, path.with_suffix("").as_posix()}:
             by_short_name.setdefault(short, set()).add(name)
@@ -172,6 +172,6 @@ def matched_ids(names: Ids | Sequence[int], samples: Samples) -> tuple[str, ...]
             raise InputError(f"forget: {name!r} can mean {first!r} or {second!r}; give the whole id")
         return next(iter(matches))
 
-    ids = tuple(matched(name) for name in wanted)
+    ids = tuple(matched(name) for name in listed)
     refuse_repeats(ids, "forget")
     return ids

@@ -69,20 +69,20 @@ class ImageFiles:
 
     def read(self, indices: Tensor) -> Callable[[], Tensor]:
         """Begin to decode these positions, each file once; the returned function waits for the pixels."""
-        wanted = [self.names[row] for row in torch.as_tensor(indices).tolist()]
-        names = dict.fromkeys(wanted)
-        squares = {name: square for name in names if (square := self._square(name)) is not None}
-        missing = [name for name in names if name not in squares]
-        if len(names) == 1:  # a thread would cost more than it saves
+        names = [self.names[row] for row in torch.as_tensor(indices).tolist()]
+        files = dict.fromkeys(names)
+        squares = {name: square for name in files if (square := self._square(name)) is not None}
+        missing = [name for name in files if name not in squares]
+        if len(files) == 1:  # a thread would cost more than it saves
             squares |= {name: self._decode(name) for name in missing}
             missing = []
         started = {name: _threads().submit(self._decode, name) for name in missing}
 
         def pixels() -> Tensor:
-            if not wanted:
+            if not names:
                 return torch.empty(0, *self.shape[1:])
-            done = squares | {name: square.result() for name, square in started.items()}
-            stacked = torch.from_numpy(np.stack([done[name] for name in wanted]))
+            decoded = squares | {name: square.result() for name, square in started.items()}
+            stacked = torch.from_numpy(np.stack([decoded[name] for name in names]))
             return stacked.permute(0, 3, 1, 2).contiguous().to(torch.float32).div_(255)
 
         return pixels
@@ -188,9 +188,7 @@ def _pool_of(process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), thread_name_prefix="residuum-images")
 
 
-def load_image_folder(
-    folder: Path | str, *, size: int | None = None, channels: int = 3, name: str | None = None
-) -> Dataset:
+def load_image_folder(folder: Path | str, *, size: int | None = None, channels: int = 3) -> Dataset:
     """Return the images of a folder with one sub-folder per class, unread; an image's id is its path below the folder.
 
     If the folder holds only `train` and `test` or `val` (or both), and these hold the class folders, `test` (else
@@ -221,7 +219,7 @@ def load_image_folder(
         refuse_unusable_ids(ids, str(root))
         labels = torch.tensor([label for _, label in images], dtype=torch.int64)
         samples[part] = Samples(ImageFiles(root, ids, side, channels, decoded), labels, ids)
-    return Dataset(name or root.name, samples["train"], samples.get("test"), class_names)
+    return Dataset(root.name, samples["train"], samples.get("test"), class_names)
 
 
 def _folders_in(root: Path) -> list[Path]:

@@ -85,12 +85,12 @@ def data_roots(root: Path | None) -> list[Path]:
 
 
 def find_folder(title: str, folders: Sequence[Path], marker: str, what_to_do: str) -> Path:
-    """Return the first folder that contains `marker`; the error says where it was sought and what to put there."""
+    """Return the first folder that contains `marker`; the error lists the folders and says what to put there."""
     for folder in folders:
         if os.path.exists(folder / marker):
             return folder
-    sought = ", ".join(str(folder) for folder in folders) or "nowhere (no data root given)"
-    raise InputError(f"{title} was not found; looked for {marker} in: {sought}. {what_to_do}")
+    places = ", ".join(str(folder) for folder in folders) or "nowhere (no data root given)"
+    raise InputError(f"{title} was not found; looked for {marker} in: {places}. {what_to_do}")
 
 
 def load_digits(root: Path | None = None) -> Dataset:

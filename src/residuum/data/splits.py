@@ -90,35 +90,35 @@ def make_splits(
     train, validation, test = _cut(selected, pool, Sizes(train_size, validation_size, test_size), seed)
     this = dict(zip(FIELDS, (forget_class, forget_fraction, forget_ids), strict=True))
     requests: list[ForgetRequest] = []
-    taken: list[Positions] = []  # positions in the training set that each request takes; none overlap
+    removed: list[Positions] = []  # positions in the training set that each request removes; none overlap
     for number, fields in enumerate((*earlier, this), start=1):
         try:
             requests.append(_checked_request(fields, selected.class_names))
             if requests[-1].ids is None:
-                positions = _drawn_positions(requests[-1], train, taken, seed)
+                positions = _drawn_positions(requests[-1], train, removed, seed)
             else:
                 _refuse_unknown(requests[-1].ids, train, {"validation": validation, "test": test}, dataset.train)
-                positions = _named_positions(requests[-1].ids, train, taken)
-            left = "what earlier requests left of the training set" if taken else "the training set"
+                positions = _named_positions(requests[-1].ids, train, removed)
+            left = "what earlier requests left of the training set" if removed else "the training set"
             if not len(positions):
                 raise InputError(f"the forget set is empty; ask for at least one sample of {left}")  # noqa: TRY301
-            if len(positions) == (free := len(_left_over(train, taken))):
-                whole = left if taken else "the whole training set"
-                text = f"the forget set is {whole} ({free} samples); nothing would be retained"
+            if len(positions) == len(_left_over(train, removed)):
+                whole = left if removed else "the whole training set"
+                text = f"the forget set is {whole} ({len(positions)} samples); nothing would be retained"
                 raise InputError(text)  # noqa: TRY301
         except InputError as error:
             raise InputError(f"request {number}: {error}" if earlier else str(error)) from None
-        taken.append(np.sort(positions))
+        removed.append(np.sort(positions))
     whole_classes = {request.label for request in requests if request.label is not None and request.whole_class}
     test, forgotten_test = _without_classes(test, whole_classes)
     if not len(test):
         raise InputError("no test sample is left but those of forgotten classes; take a larger test_size")
-    first = 0 if cumulative else len(taken) - 1  # of the requests that the forget set holds
-    forget = train.subset(np.sort(np.concatenate(taken[first:])))
+    first = 0 if cumulative else len(removed) - 1  # of the requests that the forget set holds
+    forget = train.subset(np.sort(np.concatenate(removed[first:])))
     labels = {request.label for request in requests[first:]}
     return Splits(
-        train=train.subset(_left_over(train, taken[:first])) if first else train,
-        retain=train.subset(_left_over(train, taken)),
+        train=train.subset(_left_over(train, removed[:first])) if first else train,
+        retain=train.subset(_left_over(train, removed)),
         forget=forget,
         validation=_without_classes(validation, whole_classes)[0],
         test=test,
@@ -131,12 +131,12 @@ def make_splits(
 
 def _restricted(samples: Samples, ids: Ids, whole: Samples) -> Samples:
     """Return the samples that are in the list; every id must exist in the whole training set."""
-    wanted = read_ids(ids)
-    refuse_repeats(wanted, "train_ids")
-    wanted_ids, all_ids = set(wanted), set(whole.ids)
-    if (unknown := next((name for name in wanted if name not in all_ids), None)) is not None:
+    listed = read_ids(ids)
+    refuse_repeats(listed, "train_ids")
+    listed_ids, all_ids = set(listed), set(whole.ids)
+    if (unknown := next((name for name in listed if name not in all_ids), None)) is not None:
         raise InputError(f"train_ids: {unknown!r} is not in the training set; ids look like {whole.ids[0]}")
-    rows = [row for row, name in enumerate(samples.ids) if name in wanted_ids]
+    rows = [row for row, name in enumerate(samples.ids) if name in listed_ids]
     if not rows:
         raise InputError("train_ids leaves no training sample; leave it out to use the whole training set")
     return samples.subset(rows)
@@ -144,31 +144,31 @@ def _restricted(samples: Samples, ids: Ids, whole: Samples) -> Samples:
 
 def _cut(dataset: Dataset, pool: Samples, sizes: Sizes, seed: int) -> tuple[Samples, Samples, Samples]:
     """Return training, validation and test samples."""
-    wanted = {"validation": sizes.validation}
+    cuts = {"validation": sizes.validation}
     if dataset.test is None:
         if sizes.test is None:
             raise InputError(f"data set {dataset.name!r} has no test set; give test_size to cut one")
-        wanted = {"test": sizes.test, **wanted}
-    left = len(pool) - sum(wanted.values())
-    wanted["train"] = left if sizes.train is None else sizes.train
-    if not 1 <= wanted["train"] <= left:
-        asked = ", ".join(f"{name} {size}" for name, size in wanted.items() if name != "train" or sizes.train)
-        raise InputError(f"the training set has {len(pool)} samples, too few for {asked}; take smaller sizes")
-    parts = _stratified_parts(pool, wanted, dataset.classes, seed)
+        cuts = {"test": sizes.test, **cuts}
+    left = len(pool) - sum(cuts.values())
+    cuts["train"] = left if sizes.train is None else sizes.train
+    if not 1 <= cuts["train"] <= left:
+        listed = ", ".join(f"{name} {size}" for name, size in cuts.items() if name != "train" or sizes.train)
+        raise InputError(f"the training set has {len(pool)} samples, too few for {listed}; take smaller sizes")
+    parts = _stratified_parts(pool, cuts, dataset.classes, seed)
     if dataset.test is not None:
-        parts["test"] = dataset.test
         if sizes.test is not None and sizes.test > len(dataset.test):
             have = f"the test set has {len(dataset.test)} samples"
             raise InputError(f"test_size is {sizes.test}, but {have}; take a smaller size")
+        parts["test"] = dataset.test
         if sizes.test is not None:
             parts |= _stratified_parts(dataset.test, {"test": sizes.test}, dataset.classes, seed)
     return parts["train"], parts["validation"], parts["test"]
 
 
-def _stratified_parts(samples: Samples, wanted: Mapping[str, int], classes: int, seed: int) -> dict[str, Samples]:
+def _stratified_parts(samples: Samples, sizes: Mapping[str, int], classes: int, seed: int) -> dict[str, Samples]:
     """Return parts of these sizes, cut one after the other from the same random order."""
     rest, parts = shuffled(samples.ids, seed, "split"), {}
-    for name, size in wanted.items():
+    for name, size in sizes.items():
         part, rest = stratified(rest, samples.y.numpy(), classes, size)
         parts[name] = samples.subset(np.sort(part))
     return parts
@@ -200,31 +200,31 @@ def shares(counts: Sequence[int], size: int) -> list[int]:
 def _checked_request(fields: Mapping[str, Any], class_names: Sequence[str]) -> ForgetRequest:
     if (unknown := next((field for field in fields if field not in FIELDS), None)) is not None:
         raise unknown_name("field of a request", unknown, FIELDS)
-    wanted, fraction, ids = (fields.get(field) for field in FIELDS)
-    if ids is not None and (wanted is not None or fraction is not None):
+    name, fraction, ids = (fields.get(field) for field in FIELDS)
+    if ids is not None and (name is not None or fraction is not None):
         raise InputError("give either forget_ids or forget_class and forget_fraction, not both")
-    if ids is None and wanted is None and fraction is None:
+    if ids is None and name is None and fraction is None:
         raise InputError("nothing to forget; give forget_class, forget_fraction or forget_ids")
     is_number = isinstance(fraction, int | float) and not isinstance(fraction, bool)
     if fraction is not None and not (is_number and 0 < fraction <= 1):
         raise InputError(f"forget_fraction must be a number above 0 and at most 1, got {fraction!r}")
-    label = None if wanted is None else class_index(wanted, class_names)
+    label = None if name is None else class_index(name, class_names)
     return ForgetRequest(label, fraction, None if ids is None else read_ids(ids))
 
 
-def _drawn_positions(request: ForgetRequest, train: Samples, taken: Sequence[Positions], seed: int) -> Positions:
-    """Return the positions of a class, or of a share drawn at random, without those `taken` by earlier requests."""
-    free = _left_over(train, taken)
+def _drawn_positions(request: ForgetRequest, train: Samples, removed: Sequence[Positions], seed: int) -> Positions:
+    """Return the positions of a class, or of a share drawn at random, without those that earlier requests removed."""
+    free = _left_over(train, removed)
     members = free if request.label is None else free[train.y.numpy()[free] == request.label]
-    order = shuffled([train.ids[row] for row in members], seed, f"forget/{len(taken) + 1}" if taken else "forget")
+    order = shuffled([train.ids[row] for row in members], seed, f"forget/{len(removed) + 1}" if removed else "forget")
     return members[order[: math.floor((request.fraction or 1) * len(members) + 0.5)]]
 
 
-def _named_positions(ids: Sequence[str], train: Samples, taken: Sequence[Positions]) -> Positions:
-    """Return the positions of training samples by their ids; an earlier request must not have taken them."""
+def _named_positions(ids: Sequence[str], train: Samples, removed: Sequence[Positions]) -> Positions:
+    """Return the positions of training samples by their ids; an earlier request must not have removed them."""
     position = {name: row for row, name in enumerate(train.ids)}
     forget = np.array([position[name] for name in ids], dtype=np.int64)
-    for number, positions in enumerate(taken, start=1):
+    for number, positions in enumerate(removed, start=1):
         if len(again := np.intersect1d(forget, positions)):
             first, more = train.ids[again[0]], f" and {len(again) - 1} more" if len(again) > 1 else ""
             raise InputError(f"forget_ids: {first!r}{more} was already taken by request {number}; leave it out here")
@@ -248,9 +248,9 @@ def _refuse_unknown(ids: Sequence[str], train: Samples, others: Mapping[str, Sam
     raise InputError(f"forget_ids: {unknown!r} does not exist{hint}")
 
 
-def _left_over(train: Samples, taken: Sequence[Positions]) -> Positions:
-    """Return the positions that none of these requests took."""
-    return np.setdiff1d(np.arange(len(train)), np.concatenate([*taken, np.empty(0, np.int64)]))
+def _left_over(train: Samples, removed: Sequence[Positions]) -> Positions:
+    """Return the positions that no request has removed."""
+    return np.setdiff1d(np.arange(len(train)), np.concatenate([*removed, np.empty(0, np.int64)]))
 
 
 def _without_classes(samples: Samples, labels: Collection[int]) -> tuple[Samples, Samples]:

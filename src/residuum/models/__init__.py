@@ -1,4 +1,4 @@
-"""Classifiers that take pixels in [0, 1] and return logits, and what can be asked of any `nn.Module`."""
+"""Classifiers that take pixels in [0, 1] and return logits, and functions of any `nn.Module`."""
 
 from residuum.models.inference import (
     are_probabilities,

@@ -96,12 +96,12 @@ def head_of(model: nn.Module) -> tuple[str, nn.Linear]:
     return linear[-1]
 
 
-def head_features(model: nn.Module, samples: Samples, *, batch_size: int | None = None) -> Tensor:
+def head_features(model: nn.Module, samples: Samples) -> Tensor:
     """Return what enters the last linear layer, shape (n, d), in eval mode; its output must be the model's."""
     seen: list[tuple[Tensor, Tensor]] = []
     hook = head_of(model)[1].register_forward_hook(lambda _, x, output: seen.append((x[0].cpu(), output.cpu())))
     try:
-        logits = forward(model, samples, batch_size=batch_size)
+        logits = forward(model, samples)
     finally:
         hook.remove()
     if not seen or seen[0][0].ndim != 2 or not torch.equal(torch.cat([output for _, output in seen]), logits):

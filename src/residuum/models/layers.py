@@ -107,13 +107,6 @@ class IdentityConv2d(nn.Conv2d):
     """A convolution that starts by passing its inputs on: output k < inputs is input k, the others are random."""
 
 
-def as_network(candidate: object) -> type[Classifier]:
-    """Return a plug-in's network; InputError where it is none."""
-    if isinstance(candidate, type) and issubclass(candidate, Classifier):
-        return candidate
-    raise InputError(f"expected a network, a subclass of residuum.models.Classifier, got {candidate!r}")
-
-
 class UnitLength(nn.Module):
     """Return x / |x|_2, row by row; a row of zeros stays."""
 

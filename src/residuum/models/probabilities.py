@@ -1,4 +1,4 @@
-"""A classifier that is no network, such as one of scikit-learn: probabilities of arrays, asked as a module is."""
+"""A module around a classifier that is no network, such as one of scikit-learn: it takes arrays to probabilities."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Predict = Callable[[NDArray[Any]], Any]
 class Probabilities(nn.Module):
     """Return log p(x) for inputs (n, ...), from a classifier with `predict_proba` or from a function of an array.
 
-    The argmax is that of the probabilities, and softmax(log p) = p, so that everything that reads logits can be asked.
+    The argmax is that of the probabilities, and softmax(log p) = p, so everything that reads logits can read these.
     There are neither gradients nor weights. `fingerprint` takes the place of weights: the hash of a classifier's
-    pickle, which is never read back. That of a function is drawn, because nobody can tell what it computes.
+    pickle, which is never read back. That of a function is random, because a function cannot be compared.
 
     >>> coin = Probabilities(lambda x: np.full((len(x), 2), 0.5))
     >>> coin(torch.zeros(1, 3)).exp().tolist()
@@ -47,7 +47,7 @@ class Probabilities(nn.Module):
         if self.fitted:
             try:
                 digest = hashlib.sha256(pickle.dumps(classifier)).digest()
-                classifier = copy.deepcopy(classifier)  # the user may fit hers again
+                classifier = copy.deepcopy(classifier)  # the user's own may be fitted again
             except Exception as error:  # copying runs code of any library
                 text = f"expected a classifier that can be copied and pickled, got {self.title} ({first_line(error)})"
                 raise InputError(f"{text}; give a function: wrap(lambda x: model.predict_proba(x))") from error
@@ -102,15 +102,15 @@ def network_name(model: nn.Module) -> str:
 
 def _checked(answer: object, rows: int, title: str) -> NDArray[np.float64]:
     """Return probabilities (rows, classes), or say what they should be."""
-    wanted = f"expected probabilities ({rows}, classes) from {title}"
+    expected = f"expected probabilities ({rows}, classes) from {title}"
     try:
         share = np.asarray(answer, np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"{wanted}, got {type(answer).__name__}") from None
+        raise InputError(f"{expected}, got {type(answer).__name__}") from None
     if share.shape in ((rows,), (rows, 1)):
-        raise InputError(f"{wanted}, got shape {share.shape}; return np.stack([1 - p, p], 1) for two classes")
+        raise InputError(f"{expected}, got shape {share.shape}; return np.stack([1 - p, p], 1) for two classes")
     if share.ndim != 2 or len(share) != rows:
-        raise InputError(f"{wanted}, got shape {share.shape}")
+        raise InputError(f"{expected}, got shape {share.shape}")
     if not np.isfinite(share).all() or (share < 0).any() or (abs(share.sum(1) - 1) > ROUNDING).any():
-        raise InputError(f"{wanted}, got rows that are not between 0 and 1 with sum 1; apply a softmax to scores")
+        raise InputError(f"{expected}, got rows that are not between 0 and 1 with sum 1; apply a softmax to scores")
     return share

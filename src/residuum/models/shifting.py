@@ -66,27 +66,27 @@ class ShiftedAt(nn.Module):
         return model
 
 
-def _add_shift(layer: nn.Module, inputs: Any, made: Any) -> Any:  # noqa: ANN401 (what layers take and return)
+def _add_shift(layer: nn.Module, inputs: Any, output: Any) -> Any:  # noqa: ANN401 (what layers take and return)
     shift = getattr(_current, "shift", None)
     if shift is None:
-        return made
-    return made + shift.to(made) if isinstance(made, Tensor) else (made[0] + shift.to(made[0]), *made[1:])
+        return output
+    return output + shift.to(output) if isinstance(output, Tensor) else (output[0] + shift.to(output[0]), *output[1:])
 
 
 def _outputs(model: nn.Module, layer: str, samples: Samples) -> Tensor:
-    """Return what the layer makes of the first samples, (n, ...)."""
+    """Return the layer's outputs for the first samples, (n, ...)."""
     layers = [name for name, _ in model.named_modules() if name]
     if layer not in layers:
         raise unknown_name("layer", layer, layers)
-    seen: list[Any] = []
-    handle = model.get_submodule(layer).register_forward_hook(lambda _, inputs, made: seen.append(made))
+    returned: list[Any] = []
+    handle = model.get_submodule(layer).register_forward_hook(lambda _, inputs, output: returned.append(output))
     x, _ = samples.batch(torch.arange(min(PROBE, len(samples))))
     try:
         with evaluating(model), torch.no_grad():
             model(x.to(device_of(model)))
     finally:
         handle.remove()
-    outputs = [made[0] if isinstance(made, tuple) else made for made in seen]
+    outputs = [output[0] if isinstance(output, tuple) else output for output in returned]
     if len(outputs) != 1 or not isinstance(outputs[0], Tensor) or not outputs[0].is_floating_point():
         got = f"{len(outputs)} calls" if len(outputs) != 1 else type(outputs[0]).__name__
         raise InputError(f"expected layer {layer!r} to return one tensor of numbers for each batch, got {got}")
@@ -96,7 +96,7 @@ def _outputs(model: nn.Module, layer: str, samples: Samples) -> Tensor:
 
 
 def with_shift(samples: Samples, size: int) -> Samples:
-    """Return the samples as flat inputs with a shift of zero behind each; they are made when asked for."""
+    """Return the samples as flat inputs with a shift of zero behind each; they are computed on demand."""
     return replace(samples, x=WithShift(samples, torch.arange(len(samples)), size))
 
 
@@ -118,6 +118,6 @@ class WithShift:
         return replace(self, rows=self.rows[indices])
 
     def read(self, indices: Tensor) -> Callable[[], Tensor]:
-        """Begin to read these positions; the function returned waits."""
-        wanted = self.rows[indices]
-        return lambda: torch.cat([self.samples.batch(wanted)[0].flatten(1), torch.zeros(len(wanted), self.size)], 1)
+        """Begin to read these positions; the returned function waits for the inputs."""
+        read = self.samples.read(self.rows[indices])
+        return lambda: torch.cat([read().flatten(1), torch.zeros(len(indices), self.size)], 1)

@@ -168,7 +168,7 @@ def refuse_unsafe_torch(path: Path) -> None:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the record (empty if the file is not ours) and the tensors."""
+    """Return the record (empty if `save_weights` did not write the file) and the tensors."""
     if not path.is_file():
         raise InputError(f"{path} does not exist; give the path of a .safetensors file")
     try:
@@ -245,9 +245,9 @@ def state_hash(state: Mapping[str, Tensor]) -> str:
 
 @dataclass(frozen=True)
 class UnlearnedIds:
-    """Keyed hashes of the ids that a model has unlearned, on the model and in a note beside its weights.
+    """Keyed hashes of the ids that a model has unlearned, on the model and in a note next to its weights.
 
-    A search does not reveal the ids, but whoever guesses one can confirm it.
+    The hashes do not reveal the ids, but anyone who guesses an id can confirm it.
 
     >>> "b" in UnlearnedIds("0a").extended(["a", "b"])
     True
@@ -278,27 +278,27 @@ def unlearned_ids(model: nn.Module) -> UnlearnedIds | None:
     return getattr(model, UNLEARNED, None)
 
 
-def write_note(model: nn.Module, weights: Path | str, made: Mapping[str, Any] | None = None) -> None:
-    """Write WEIGHTS.unlearned.json, if the model has unlearned anything; `made` says how it did."""
+def write_note(model: nn.Module, weights: Path | str, making: Mapping[str, Any]) -> None:
+    """Write WEIGHTS.unlearned.json, if the model has unlearned anything; `making` says how it did."""
     if (ids := unlearned_ids(model)) is not None:
-        note = {"schema": UNLEARNED_SCHEMA, "salt": ids.salt, "hashes": sorted(ids.hashes), "made": made}
+        note = {"schema": UNLEARNED_SCHEMA, "salt": ids.salt, "hashes": sorted(ids.hashes), "made": making}
         write_whole(f"{weights}.unlearned.json", json.dumps(note, indent=1) + "\n")
 
 
 def read_note(model: nn.Module, weights: Path | str) -> None:
-    """Put the note beside a weights file, if there is one, on the model that has these weights."""
+    """Put the note next to a weights file, if there is one, on the model that has these weights."""
     if (note := _note(weights)) is not None:
         setattr(model, UNLEARNED, UnlearnedIds(note["salt"], frozenset(map(str, note["hashes"]))))
 
 
 def read_making(weights: Path | str) -> dict[str, Any] | None:
-    """Return what the note beside a weights file says of how the model was made; None if it does not."""
-    note = _note(weights)
-    return note["made"] if note is not None and isinstance(note.get("made"), dict) else None
+    """Return what the note next to a weights file says of how the model was made; None if it does not."""
+    making = (_note(weights) or {}).get("made")
+    return making if isinstance(making, dict) else None
 
 
 def _note(weights: Path | str) -> dict[str, Any] | None:
-    """Return the note beside a weights file; None without one."""
+    """Return the note next to a weights file; None without one."""
     path = Path(f"{weights}.unlearned.json")
     if not path.exists():
         return None

@@ -1,7 +1,7 @@
-"""A network of the user's own: inputs as she has them, logits out, her own names and weights inside.
+"""The user's network: it takes inputs as the user's data have them, and returns logits.
 
 What stands before and after the network are hooks on a copy of it, so that its class, the names of its layers and the
-keys of its weights stay hers.
+keys of its weights do not change.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ class Adapter:
         x = args[0]
         if self.names:
             if x.ndim < 3 or x.shape[1] != len(self.names):
-                wanted = f"(n, {len(self.names)}, ...), one part for each of {', '.join(self.names)}"
-                raise InputError(f"expected inputs {wanted}, got shape {tuple(x.shape)}")
+                shape = f"(n, {len(self.names)}, ...), one part for each of {', '.join(self.names)}"
+                raise InputError(f"expected inputs {shape}, got shape {tuple(x.shape)}")
             return (), kwargs | {name: x[:, part].round().long() for part, name in enumerate(self.names)}
         if self.integers:
             return (x.round().long(),), kwargs

@@ -294,7 +294,7 @@ class Study(Strict):
                 "form": splits.form,
                 "class_names": list(splits.class_names),
                 "sizes": {part: len(getattr(splits, part)) for part in ("retain", "forget", "validation", "test")},
-                "public_data": self.live is None and scenario.data.name in DATASETS.ours,
+                "public_data": self.live is None and scenario.data.name in DATASETS.built_in,
                 "settings": settings,
                 **({"interface": "file" if self.live.build else "python"} if self.live else {}),
                 **({"left_out": dict(self.live.left_out)} if self.live and self.live.left_out else {}),

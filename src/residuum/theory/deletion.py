@@ -112,7 +112,7 @@ def objective_epsilon(residual: float, std: float, delta: float, *, printed: boo
     return epsilon_bound(value, delta, _OBJECTIVE, {"residual": residual, "std": std})
 
 
-def output_epsilon(residual: float, kept: int, l2: float, noise: float, delta: float) -> Bound:
+def output_epsilon(residual: float, retained: int, l2: float, noise: float, delta: float) -> Bound:
     """Return the exact eps when the heads after a Newton removal are published with Gaussian noise instead.
 
     ||w_new - w_retrained|| <= residual / (l2 n_r) by strong convexity, `residual` that of all heads taken as one
@@ -122,9 +122,9 @@ def output_epsilon(residual: float, kept: int, l2: float, noise: float, delta: f
     True
     """
     check("residual", residual, low=0)
-    check("kept", kept, low=1)
+    check("retained", retained, low=1)
     check("l2", l2, low=0, ends="(]")
     check("noise", noise, low=0, ends="(]")
-    distance = residual / (l2 * kept)
+    distance = residual / (l2 * retained)
     value = gaussian_epsilon(distance / noise, delta)
     return epsilon_bound(value, delta, (_HEAD_ONLY,), {"distance": distance, "noise": noise})

@@ -52,6 +52,8 @@ def binomial_limits(hits: Array, trials: Array | int, confidence: float) -> tupl
 def sign_test_p(more: NDArray[np.integer], less: NDArray[np.integer]) -> Array:
     """Return Pr[Bin(more + less, 1/2) >= more]: the one-sided exact sign test, elementwise.
 
+    With `more` and `less` the two discordant cells of a paired table, this is McNemar's exact test.
+
     >>> sign_test_p(np.array([3, 0]), np.array([0, 2])).tolist()
     [0.125, 1.0]
     """
@@ -83,7 +85,7 @@ def epsilon_lower_bound(unlearned: Array, retrained: Array, delta: float, *, con
 
 def choose_event(unlearned: Array, retrained: Array, delta: float, confidence: float) -> Event:
     """Return the event with the largest lower bound on these models, over columns, 199 thresholds and both sides."""
-    best, chosen = -math.inf, Event(0, 0.0, 1, True)
+    best, best_event = -math.inf, Event(0, 0.0, 1, True)
     for column in range(unlearned.shape[1]):
         thresholds = np.unique(np.quantile(np.r_[unlearned[:, column], retrained[:, column]], np.linspace(0, 1, 199)))
         for sign in (1, -1):
@@ -93,8 +95,8 @@ def choose_event(unlearned: Array, retrained: Array, delta: float, confidence: f
                 scores = _scores(hits[0], hits[1], (unlearned, retrained), event, delta, confidence)
                 top = int(np.argmax(scores))
                 if scores[top] > best:
-                    best, chosen = float(scores[top]), event._replace(threshold=float(thresholds[top]))
-    return chosen
+                    best, best_event = float(scores[top]), event._replace(threshold=float(thresholds[top]))
+    return best_event
 
 
 def signed_distances(weights: Array, x: Array, y: Labels) -> Array:

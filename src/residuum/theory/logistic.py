@@ -157,8 +157,8 @@ def predictions(problem: Logistic, weights: Array, x: Array) -> Labels:
     [[1, 0]]
     """
     scores = _scores(weights, x)
-    chosen = (scores[..., 0] > 0) if problem.classes == 2 else scores.argmax(axis=2)
-    return np.asarray(chosen, dtype=np.int64)
+    labels = (scores[..., 0] > 0) if problem.classes == 2 else scores.argmax(axis=2)
+    return np.asarray(labels, dtype=np.int64)
 
 
 def check_features(problem: Logistic, x: Array, y: Labels) -> None:

@@ -34,7 +34,7 @@ WARM_UP = 0.2  # share of the training in which the rate of the triangular sched
 
 
 class PlainSGD(SGD):
-    """torch's SGD, entered past the gates for torch.compile: they load a compiler, longer than many trainings take."""
+    """SGD without torch.compile's wrappers, whose import takes longer than a short training."""
 
     add_param_group = inspect.unwrap(SGD.add_param_group)
     zero_grad = inspect.unwrap(SGD.zero_grad)
@@ -42,7 +42,7 @@ class PlainSGD(SGD):
 
 
 class PlainAdamW(AdamW):
-    """torch's AdamW, entered as `PlainSGD` is."""
+    """AdamW without torch.compile's wrappers."""
 
     add_param_group = inspect.unwrap(AdamW.add_param_group)
     zero_grad = inspect.unwrap(AdamW.zero_grad)
@@ -93,7 +93,7 @@ class Recipe:
         schedule_epochs: Epochs over which the rate falls; none means the whole training.
         clip: Largest norm of the gradient; none means no clipping.
         bn_mode: train updates batch-norm statistics, eval freezes them. In train mode every batch moves them, even at
-            lr = 0, so batches of forgotten samples alone are an unlearning mechanism of their own.
+            lr = 0, so batches of forgotten samples are an unlearning mechanism by themselves.
         augment: true shifts images by up to an eighth of their side with zero padding, reflect by up to a sixteenth
             with reflected padding; both mirror half of them.
         label_smoothing: Share of every label that is spread evenly over the classes, where the loss is the plain
@@ -152,9 +152,7 @@ def cross_entropy(model: nn.Module, batch: Batch, paired: Batch | None, noise: t
     return F.cross_entropy(model(batch.x), batch.y, label_smoothing=batch.label_smoothing)
 
 
-def train(
-    model: nn.Module, samples: Samples, recipe: Recipe, *, seed: int, progress: Progress | None = None
-) -> nn.Module:
+def train(model: nn.Module, samples: Samples, recipe: Recipe, *, seed: int) -> nn.Module:
     """Return a copy of the model trained on the samples: argmin_w mean_i CE(h_w(x_i), y_i).
 
     >>> from residuum.models import build_model
@@ -168,9 +166,9 @@ def train(
     outputs = forward(trained, samples.subset([0])).shape[-1]
     highest = int(samples.y.max())
     if highest >= outputs:
-        known = f"labels 0 to {outputs - 1}, one for each output of the model"
-        raise InputError(f"expected {known}, got {highest} for {samples.ids[int(samples.y.argmax())]!r}")
-    fit(trained, {"train": samples}, recipe, [TrainingPhase(cross_entropy, "train")], seed=seed, progress=progress)
+        labels = f"labels 0 to {outputs - 1}, one for each output of the model"
+        raise InputError(f"expected {labels}, got {highest} for {samples.ids[int(samples.y.argmax())]!r}")
+    fit(trained, {"train": samples}, recipe, [TrainingPhase(cross_entropy, "train")], seed=seed)
     return trained
 
 
@@ -231,7 +229,7 @@ def fit(
     with module_flags(model), counting_passes(model) as passes, generators_kept(device_of(model)) as reseed:
         passes[0] = start.passes
         for epoch in range(start.epoch, recipe.epochs):
-            reseed(child_seed(seed, f"dropout/{epoch}"))  # layers of the user's draw from torch's generators
+            reseed(child_seed(seed, f"dropout/{epoch}"))  # layers such as dropout draw from torch's generators
             before = done
             for stream in batches.values():
                 stream.clean = recipe.is_clean(epoch)

@@ -18,14 +18,13 @@ from residuum.core.seeds import child_seed, generator
 class Batch(NamedTuple):
     """A mini-batch: inputs and labels, on the model's device, and their positions in the stream's samples.
 
-    Images have their channels last in memory, where convolutions are fastest. `weight` is what a gate multiplies each
-    sample's term by, if there is one. `label_smoothing` is the share of each label that is spread over the classes.
+    Images have their channels last in memory, which is fastest for convolutions. `label_smoothing` is the share of each
+    label that is spread over the classes.
     """
 
     x: Tensor
     y: Tensor
     indices: Tensor
-    weight: Tensor | None = None
     label_smoothing: float = 0.0
 
 
@@ -35,9 +34,9 @@ Augmentation = bool | Literal["reflect"]
 class MiniBatches:
     """Shuffled mini-batches of one stream: one pass at a time, or endless and re-shuffled after every pass.
 
-    Order and crops have generators of their own, fixed by `seed` and the stream's name. Crops are drawn for the whole
-    batch, so that a process's shard of it looks as it would in one process. `drop_last` leaves the samples of an
-    incomplete last batch, other ones in every pass, out of it; a single batch is never left out.
+    Order and crops have separate generators, fixed by `seed` and the stream's name. Crops are drawn for the whole
+    batch, so that a process's shard of it looks as it would in one process. `drop_last` leaves out an incomplete last
+    batch, whose samples differ from pass to pass; a single batch is never left out.
     While `clean` is set, batches are neither augmented nor smoothed.
     `rank` and `world_size` say which of the processes that share every batch this one is.
     """

@@ -41,13 +41,6 @@ from residuum.unlearning.teacher import Teacher
 METHODS: Registry[type[Method]] = components.METHODS
 
 
-def as_method(candidate: object) -> type[Method]:
-    """Return a plug-in as a class of methods; refuse anything else."""
-    if isinstance(candidate, type) and issubclass(candidate, Method):
-        return candidate
-    raise InputError(f"expected a method, a subclass of residuum.unlearning.Method, got {candidate!r}")
-
-
 def make_method(name: str, settings: Mapping[str, Any] | None = None) -> Method:
     """Return the method of this name with these hyper-parameters; the others keep their defaults.
 

@@ -6,11 +6,12 @@ import dataclasses
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, get_type_hints
 
 import torch
 from pydantic import ValidationError, model_validator
 from pydantic.dataclasses import dataclass
+from pydantic_core import ArgsKwargs
 from torch import Tensor, nn
 
 from residuum.core.errors import InputError, expected, unknown_name
@@ -59,12 +60,6 @@ class InheritedRecipe(Recipe):
         return Recipe(**{k: getattr(original, k) if v is None and k not in DECIDED else v for k, v in settings.items()})
 
 
-class Arguments(Protocol):
-    """Arguments of a constructor, as pydantic hands them to a validator."""
-
-    kwargs: dict[str, Any] | None
-
-
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Method(ABC):
     """A way to unlearn. Fields are its hyper-parameters; subclasses write `edit`.
@@ -74,8 +69,8 @@ class Method(ABC):
     model that may be on a GPU, and bring their inputs to it; the others compute on the CPU. Methods that `moves_inputs`
     look at perturbed copies of samples, as far as the model's inputs allow (`residuum.models.space_of`).
 
-    A field may be a value of several settings, such as `recipe: Recipe = Recipe(epochs=3)`. Its settings are given,
-    shown and recorded like those of the method itself: `GD(lr=0.1)` is `GD(recipe=Recipe(lr=0.1, ...))`.
+    A field may be a value of several settings, such as `recipe: Recipe = Recipe(epochs=3)`. You set and read these
+    settings like those of the method itself: `GD(lr=0.1)` is `GD(recipe=Recipe(lr=0.1, ...))`.
     """
 
     name: ClassVar[str]
@@ -101,7 +96,7 @@ class Method(ABC):
 
     @model_validator(mode="before")
     @classmethod
-    def _fold(cls, arguments: Arguments) -> Arguments:
+    def _fold(cls, arguments: ArgsKwargs) -> ArgsKwargs:
         """Put settings that belong to the method's values into these."""
         settings = arguments.kwargs or {}
         for part, default in cls.values().items():
@@ -161,7 +156,7 @@ class Method(ABC):
         """Return the unlearned model; `model` is a private copy of the original and may be changed."""
 
     def refusal(self, splits: Splits) -> str | None:
-        """Return why the method cannot carry out this request, if so; asked before anything is computed."""
+        """Return why the method cannot carry out this request, if so; called before anything is computed."""
         return None
 
     @property

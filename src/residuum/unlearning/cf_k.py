@@ -8,7 +8,7 @@ from residuum.core.samples import Splits
 from residuum.training import Recipe
 from residuum.unlearning.base import GradientMethod, component
 from residuum.unlearning.context import Context
-from residuum.unlearning.layers import Layers, train_tail
+from residuum.unlearning.layers import Layers
 
 
 @component
@@ -23,9 +23,6 @@ class CFk(GradientMethod):
     Literature: In print, k = 5 means the last two residual blocks and the head; counted as the reference code counts,
     with the shortcut as a layer, this is k = 6. Another repository trains `layer4` and leaves the head frozen.
 
-    Attributes:
-        freeze_bn_stats: Keep the batch-norm statistics of the frozen layers; otherwise they follow the retain batches.
-
     Reference: Goel et al., "Towards Adversarial Evaluations for Inexact Machine Unlearning", 2022,
     https://arxiv.org/abs/2201.06640
 
@@ -39,9 +36,7 @@ class CFk(GradientMethod):
 
     recipe: Recipe = Recipe(weight_decay=1e-4)
     layers: Layers = Layers()
-    freeze_bn_stats: bool = True
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Train the tail of the copy."""
-        tail = self.layers.of(model)
-        return train_tail(self, tail, model, splits, context, freeze_bn_stats=self.freeze_bn_stats)
+        return self.layers.train(self, model, splits, context)

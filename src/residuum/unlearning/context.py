@@ -1,4 +1,4 @@
-"""What a method knows of the original, what it is given, and what it returns."""
+"""What a method knows of the original, what `edit` receives, and what `unlearn` returns."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from residuum.training import Progress, Recipe
 
 @dataclass(frozen=True)
 class Origin:
-    """What is known of the original beside its weights.
+    """What is known of the original besides its weights.
 
     `recipe` is how it was trained, `initial` the weights it started from, and `seen` the ids of the samples that these
-    were trained on: none for a random start, None where nobody says. `fresh` returns the weights of a new network for a
-    seed; without it, layers initialize themselves.
+    were trained on: none for a random start, None if they are not known. `fresh` returns the weights of a new network
+    for a seed; without it, layers initialize themselves.
     """
 
     recipe: Recipe | None = None
@@ -30,7 +30,7 @@ class Origin:
 
 @dataclass
 class Context:
-    """What `edit` is given beside model and data, and where it notes what it did: `passes` and `notes`.
+    """What `edit` receives besides model and data, and where it records what it did: `passes` and `notes`.
 
     `seed` is the run's seed; batches come from its child "unlearn", injected noise from its child "noise".
     """
@@ -59,7 +59,7 @@ class Context:
     def training(self) -> Recipe:
         """Return the recipe of the original; where it is not known, GD's values, with a warning."""
         if self.origin.recipe is None:
-            warn("how the original was trained is not known, so GD's values serve; give its recipe: recipe=")
+            warn("how the original was trained is not known, so GD's values are used; give its recipe: recipe=")
         return self.origin.recipe or Recipe(weight_decay=1e-4)
 
 

@@ -8,7 +8,7 @@ from residuum.core.samples import Splits
 from residuum.training import Recipe
 from residuum.unlearning.base import GradientMethod, component
 from residuum.unlearning.context import Context
-from residuum.unlearning.layers import Layers, train_tail
+from residuum.unlearning.layers import Layers
 from residuum.unlearning.start import Start
 
 
@@ -25,9 +25,6 @@ class EUk(GradientMethod):
     code leaves batch-norm of the last layers as it was. In print, k = 5 means the last two residual blocks and the
     head; counted as that code counts, with the shortcut as a layer, this is k = 6.
 
-    Attributes:
-        freeze_bn_stats: Keep the batch-norm statistics of the frozen layers as they are.
-
     Reference: Goel et al., "Towards Adversarial Evaluations for Inexact Machine Unlearning", 2022,
     https://arxiv.org/abs/2201.06640
 
@@ -42,9 +39,7 @@ class EUk(GradientMethod):
     recipe: Recipe = Recipe(weight_decay=1e-4)
     start: Start = Start(keep=0.0)
     layers: Layers = Layers()
-    freeze_bn_stats: bool = True
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Train a fresh tail of the copy."""
-        tail = self.layers.of(model)
-        return train_tail(self, tail, model, splits, context, freeze_bn_stats=self.freeze_bn_stats)
+        return self.layers.train(self, model, splits, context)

@@ -14,7 +14,7 @@ from residuum.models import device_of, evaluating, forward, head_of
 from residuum.training import NonNegative, Positive, Progress
 from residuum.unlearning.base import Method, component
 from residuum.unlearning.context import Context
-from residuum.unlearning.gradients import Weights, functional, of_each, samples_at_once
+from residuum.unlearning.gradients import Weights, by_row, functional, samples_at_once
 
 TINY, CAP, HEAD_CAP, BOOST = 1e-8, 1e3, 1e2, 10.0
 ROW_VARIANCE = 1e-4  # of the forgotten class in the head, before the boost
@@ -109,7 +109,7 @@ def squared_gradients(model: nn.Module, x: Tensor, y: Tensor, weight: Tensor) ->
 
     device = device_of(model)
     with evaluating(model):
-        gradients = of_each(grad(single), weights, x.to(device), y.to(device))
+        gradients = by_row(grad(single), weights, x.to(device), y.to(device))
     return {name: torch.einsum("n...,n->...", g.square_(), weight.to(device)) for name, g in gradients.items()}
 
 

@@ -1,6 +1,6 @@
 """Gradients of a set and of its single samples, and which weights a method changes by them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -17,16 +17,22 @@ Network = Callable[[Weights, Tensor], Tensor]
 MIB = 2**20
 
 
+def batch_gradients(model: nn.Module, samples: Samples, batches: Iterable[Tensor]) -> Iterator[dict[Tensor, Tensor]]:
+    """Yield grad CE(batch) of every weight to train, in eval mode, for batches of positions."""
+    weights, device = [p for p in model.parameters() if p.requires_grad], device_of(model)
+    with evaluating(model), torch.enable_grad():
+        for x, y, _ in samples.batches(batches):
+            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            gradients = torch.autograd.grad(loss, weights, materialize_grads=True)
+            yield dict(zip(weights, gradients, strict=True))
+
+
 def summed_gradient(model: nn.Module, samples: Samples, batch_size: int) -> dict[Tensor, Tensor]:
     """Return sum_b grad CE(batch b) of every weight to train, in eval mode, for batches in the samples' order."""
-    weights = [p for p in model.parameters() if p.requires_grad]
-    total: dict[Tensor, Tensor] = {p: torch.zeros_like(p) for p in weights}
-    device = device_of(model)
-    with evaluating(model), torch.enable_grad():
-        for x, y, _ in samples.batches(torch.split(torch.arange(len(samples)), batch_size)):
-            loss = F.cross_entropy(model(x.to(device)), y.to(device))
-            for p, gradient in zip(weights, torch.autograd.grad(loss, weights, materialize_grads=True), strict=True):
-                total[p] += gradient
+    total: dict[Tensor, Tensor] = {p: torch.zeros_like(p) for p in model.parameters() if p.requires_grad}
+    for gradients in batch_gradients(model, samples, torch.split(torch.arange(len(samples)), batch_size)):
+        for p, gradient in gradients.items():
+            total[p] += gradient
     return total
 
 
@@ -68,13 +74,13 @@ def functional(model: nn.Module, state: Mapping[str, Tensor] | None = None) -> t
     return logits, weights
 
 
-def of_each(derivative: Callable[..., Weights], weights: Weights, *batch: Tensor) -> Weights:
+def by_row(derivative: Callable[..., Weights], weights: Weights, *batch: Tensor) -> Weights:
     """Return derivative(weights, *row) of every row of the batch, stacked.
 
     All rows at once, or one by one if the network's code branches on values (masks of transformers do), which cannot
     be vectorized.
 
-    >>> rows = of_each(lambda weights, one: {"w": weights["w"] * one.item()}, {"w": torch.ones(1)}, torch.arange(2))
+    >>> rows = by_row(lambda weights, one: {"w": weights["w"] * one.item()}, {"w": torch.ones(1)}, torch.arange(2))
     >>> rows["w"].tolist()
     [[0.0], [1.0]]
     """

@@ -23,8 +23,8 @@ from residuum.unlearning.context import Context
 def guarded(method: Method, splits: Splits) -> Iterator[Splits]:
     """Yield splits for a method and name it in errors.
 
-    A plug-in gets a private copy of all samples in memory, so that nobody else sees what it writes there; a method that
-    does has no result. Tests check this for built-in methods.
+    A plug-in gets a private copy of all samples in memory, so that nothing else sees what it writes there. Writing
+    there is an error. Tests check this for built-in methods.
     """
     if _is_ours(method):
         with blamed(method):
@@ -32,7 +32,7 @@ def guarded(method: Method, splits: Splits) -> Iterator[Splits]:
         return
     values = {field.name: getattr(splits, field.name) for field in fields(splits)}
     parts = {name: value for name, value in values.items() if isinstance(value, Samples)}
-    copies: dict[str, Any] = {  # inputs that are read when asked for are new each time anyway
+    copies: dict[str, Any] = {  # inputs that are read on demand are new each time anyway
         name: Samples(part.x.clone() if isinstance(part.x, Tensor) else part.x, part.y.clone(), part.ids)
         for name, part in parts.items()
     }

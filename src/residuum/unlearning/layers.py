@@ -18,7 +18,7 @@ from residuum.training import STRICT
 from residuum.unlearning.base import GradientMethod
 from residuum.unlearning.context import Context
 
-STAGE = "layer4"  # last residual stage in torchvision's names, which ours share
+STAGE = "layer4"  # the last residual stage by torchvision's name, which our networks use too
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -33,6 +33,7 @@ class Layers:
         k: Number of convolutional and linear layers to train, counted from the end, shortcuts included, with every
             batch-norm between them.
         share: Smallest share of the parameters in the layers to train, in a network without stages.
+        freeze_bn_stats: Keep the batch-norm statistics of the other layers; otherwise they follow the retain batches.
 
     >>> Layers(blocks="layer4+fc").blocks
     ('layer4', 'fc')
@@ -41,6 +42,7 @@ class Layers:
     blocks: tuple[str, ...] | None = None
     k: Annotated[int, Field(ge=1)] | None = None
     share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    freeze_bn_stats: bool = True
 
     _numbers = refused_booleans
 
@@ -65,9 +67,28 @@ class Layers:
             return blocks_of(model, (STAGE, head_of(model)[0]))
         return last_share(model, self.share)
 
+    def train(self, method: GradientMethod, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
+        """Descend with these layers only; the rest stays bit-identical, its statistics too if they are frozen."""
+        tail = self.of(model)
+        inside = {p for module in tail for p in module.parameters(recurse=False)}
+        trained = sum(p.numel() for module in tail for p in module.parameters(recurse=False))
+        context.notes |= {"trained_parameters": trained, "parameters": sum(p.numel() for p in model.parameters())}
+        leaves = [module for module in model.modules() if not any(True for _ in module.children())]
+        outside = [leaf for leaf in leaves if leaf not in tail and any(True for _ in leaf.buffers())]
+        flags = [(p, p.requires_grad) for p in model.parameters()]
+        for p, flag in flags:
+            p.requires_grad_(flag and p in inside)
+        try:
+            method.soften(model, splits, context, {name: part for name, part in model.named_modules() if part in tail})
+            method.descend(model, splits, context, frozen=outside if self.freeze_bn_stats else ())
+        finally:
+            for p, flag in flags:
+                p.requires_grad_(flag)
+        return model
+
 
 def owners(model: nn.Module) -> list[nn.Module]:
-    """Return the modules that hold parameters of their own, in order of definition."""
+    """Return the modules that hold parameters themselves, in order of definition."""
     return [module for module in model.modules() if any(True for _ in module.parameters(recurse=False))]
 
 
@@ -97,38 +118,10 @@ def last_layers(model: nn.Module, k: int) -> list[nn.Module]:
 
 def last_share(model: nn.Module, share: float) -> list[nn.Module]:
     """Return the shortest tail that holds at least this share of the parameters."""
-    total, held = sum(p.numel() for p in model.parameters()), 0
-    tail: list[nn.Module] = []
+    needed, tail = math.ceil(share * sum(p.numel() for p in model.parameters())), list[nn.Module]()
     for module in reversed(owners(model)):
-        if held >= math.ceil(share * total):
+        if needed <= 0:
             break
         tail.insert(0, module)
-        held += sum(p.numel() for p in module.parameters(recurse=False))
+        needed -= sum(p.numel() for p in module.parameters(recurse=False))
     return tail
-
-
-def train_tail(
-    method: GradientMethod,
-    tail: Sequence[nn.Module],
-    model: nn.Module,
-    splits: Splits,
-    context: Context,
-    *,
-    freeze_bn_stats: bool,
-) -> nn.Module:
-    """Descend with these modules only; the rest stays bit-identical, its statistics too if they are frozen."""
-    inside = {p for module in tail for p in module.parameters(recurse=False)}
-    trained = sum(p.numel() for module in tail for p in module.parameters(recurse=False))
-    context.notes |= {"trained_parameters": trained, "parameters": sum(p.numel() for p in model.parameters())}
-    leaves = [module for module in model.modules() if not any(True for _ in module.children())]
-    outside = [leaf for leaf in leaves if leaf not in tail and any(True for _ in leaf.buffers())]
-    flags = [(p, p.requires_grad) for p in model.parameters()]
-    for p, flag in flags:
-        p.requires_grad_(flag and p in inside)
-    try:
-        method.soften(model, splits, context, {name: part for name, part in model.named_modules() if part in tail})
-        method.descend(model, splits, context, frozen=outside if freeze_bn_stats else ())
-    finally:
-        for p, flag in flags:
-            p.requires_grad_(flag)
-    return model

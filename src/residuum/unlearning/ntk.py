@@ -19,7 +19,7 @@ from residuum.models import evaluating, mean_loss
 from residuum.training import Positive
 from residuum.unlearning.base import Method, component
 from residuum.unlearning.context import Context
-from residuum.unlearning.gradients import MIB, Weights, functional, of_each, samples_at_once
+from residuum.unlearning.gradients import MIB, Weights, by_row, functional, samples_at_once
 
 DOUBLE = 8  # bytes of a float64
 HALVINGS = 40  # after these the step is below one part in 1e12
@@ -161,7 +161,8 @@ class NTK(Method):
         if error > self.tolerance:
             warn(
                 f"conjugate gradients stopped after {full.iterations} steps; the step may be off by {error:.2g} of "
-                f"its length, asked {self.tolerance:g}; raise max_iterations, weight_decay or tolerance, or set double"
+                f"its length, more than {self.tolerance:g}; raise max_iterations, weight_decay or tolerance, or set "
+                "double"
             )
         return solutions
 
@@ -265,7 +266,7 @@ class Jacobian:
         blocks = []
         with evaluating(self.model):
             for x, _ in self._batches():
-                parts = of_each(jacrev(single), self.weights, x)
+                parts = by_row(jacrev(single), self.weights, x)
                 blocks.append(torch.cat([part.flatten(2) for part in parts.values()], 2).flatten(0, 1))
         return torch.cat(blocks)
 
@@ -303,7 +304,7 @@ def solve_explicitly(
 
 
 class RidgeDescent:
-    """Conjugate gradients from zero for (J J^T + ridge I) a = e, with the step -J^T a kept beside a.
+    """Conjugate gradients from zero for (J J^T + ridge I) a = e, which update the step -J^T a together with a.
 
     The step is at most |residual| / (2 sqrt(ridge)) away from the exact one: s / (s^2 + ridge), a singular value of
     J^T (J J^T + ridge I)^{-1}, is largest at s^2 = ridge.

@@ -55,7 +55,7 @@ class ReGUn(GradientMethod):
         return lacks_held_out(splits, self.name)
 
     def phases(self, model: nn.Module, splits: Splits, context: Context) -> Phases:
-        """Ask the original about unseen samples; return passes over S_r, with a forget batch beside each batch."""
+        """Take q from the original; return the pass over S_r with a forget batch for each of its batches."""
         q_of_class = self.goals(model, splits)
 
         def loss(model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator) -> Tensor:

@@ -106,7 +106,7 @@ class RURK(GradientMethod):
         return lacks_held_out(splits, f"{self.name}: cap=validation") if self.caps_by_validation else None
 
     def phases(self, model: nn.Module, splits: Splits, context: Context) -> Phases:
-        """Return the pass over S_r with a forget batch beside each of its batches; the original gives the caps."""
+        """Return the pass over S_r with a forget batch for each of its batches; the caps come from the original."""
         loss = partial(self.loss, caps=self.caps(model, splits))
         return [TrainingPhase(loss, paired_stream=self.paired_stream)]
 

@@ -5,10 +5,11 @@ from math import floor
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
+from pydantic_core import ArgsKwargs
 from torch import nn
 
 from residuum.training import Recipe
-from residuum.unlearning.base import Arguments, GradientMethod, InheritedRecipe, component
+from residuum.unlearning.base import GradientMethod, InheritedRecipe, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.start import KnownStart, keeps_statistics, trainable_parts
 
@@ -55,7 +56,7 @@ class SoftReset(GradientMethod):
 
     @model_validator(mode="before")
     @classmethod
-    def _numbers_take_the_place_of_shares(cls, arguments: Arguments) -> Arguments:
+    def _numbers_take_the_place_of_shares(cls, arguments: ArgsKwargs) -> ArgsKwargs:
         settings = arguments.kwargs or {}
         for number, share in (("epochs", "share"), ("batch_size", "batch_share")):
             if settings.get(number) is not None and share not in settings:

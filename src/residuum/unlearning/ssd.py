@@ -5,18 +5,16 @@ from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from residuum.core.errors import warn
 from residuum.core.samples import Samples, Splits
 from residuum.core.seeds import child_seed, generator
-from residuum.models import device_of, evaluating
 from residuum.training import NonNegative
 from residuum.unlearning.base import Method, component
 from residuum.unlearning.context import Context
-from residuum.unlearning.gradients import Weights
+from residuum.unlearning.gradients import Weights, batch_gradients
 
 
 @component
@@ -97,12 +95,7 @@ def batch_importance(model: nn.Module, samples: Samples, *, size: int, seed: int
     total = {name: torch.zeros_like(p) for name, p in weights.items()}
     order = torch.randperm(len(samples), generator=generator(seed))
     batches = order.tensor_split(math.ceil(len(samples) / size)) if equal else torch.split(order, size)
-    device = device_of(model)
-    with evaluating(model):
-        for rows in batches:
-            x, y = (part.to(device) for part in samples.batch(rows))
-            loss = F.cross_entropy(model(x), y)
-            gradients = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
-            for name, gradient in zip(weights, gradients, strict=True):
-                total[name] += gradient.square() / len(batches)
+    for gradients in batch_gradients(model, samples, batches):
+        for name, p in weights.items():
+            total[name] += gradients[p].square() / len(batches)
     return total

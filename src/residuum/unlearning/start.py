@@ -95,8 +95,8 @@ class KnownStart(Start):
             raise InputError("fresh='initial' needs initial weights; pass origin=Origin(initial=)")
         if seen is None or any(sample_id in seen for sample_id in splits.forget.ids):
             raise InputError(
-                "the weights that the original started from have seen samples to forget, or nobody says that they "
-                "have not; give a manifest, or set fresh=draw"
+                "the weights that the original started from have seen samples to forget, or it is not known whether "
+                "they have; give a manifest, or set fresh=draw"
             )
         write_values(parts, initial, "initial weights have")
 
@@ -117,15 +117,15 @@ def reinitialize(parts: Iterable[nn.Module], seed: int, *, by_layer: bool = Fals
 
     Convolutions and linear layers are initialized as those of our networks, or `by_layer`, as torch's layers are.
     """
-    ours = generator(seed)
+    noise = generator(seed)
     for module in parts:
         device = device_of(module)
         module.cpu()  # the same weights whatever the device
         if isinstance(module, nn.Conv2d | nn.Linear | nn.BatchNorm2d | Normalize) and not by_layer:
-            initialize(module, ours)
+            initialize(module, noise)
         elif callable(reset := getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))):
             with torch.random.fork_rng(devices=[]):  # foreign layers draw from the global generator
-                torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=ours)))
+                torch.default_generator.manual_seed(int(torch.randint(2**62, (), generator=noise)))
                 reset()
         else:
             kind = type(module).__name__
@@ -134,7 +134,7 @@ def reinitialize(parts: Iterable[nn.Module], seed: int, *, by_layer: bool = Fals
 
 
 def trainable_parts(model: nn.Module) -> Parts:
-    """Return, by name, the modules with weights to train or running statistics of their own."""
+    """Return, by name, the modules that hold weights to train or running statistics themselves."""
     return {
         name: module
         for name, module in model.named_modules()

@@ -29,7 +29,7 @@ def joined(*parts: Samples) -> Samples:
 
 @dataclass(frozen=True)
 class JoinedInputs:
-    """Inputs of several parts, read when asked for; `rows` are positions in their concatenation."""
+    """Inputs of several parts, read on demand; `rows` are positions in their concatenation."""
 
     parts: Sequence[Samples]
     rows: Tensor
@@ -44,11 +44,11 @@ class JoinedInputs:
         return JoinedInputs(self.parts, self.rows[indices])
 
     def read(self, indices: Tensor) -> Callable[[], Tensor]:
-        """Begin to read these positions of every part; the function returned waits."""
+        """Begin to read these positions of every part; the returned function waits for the inputs."""
         rows, first, waiting = self.rows[indices], 0, []
         for part in self.parts:
             inside = rows.ge(first) & rows.lt(first + len(part))
-            waiting.append((inside, _reader(part, rows[inside] - first)))
+            waiting.append((inside, part.read(rows[inside] - first)))
             first += len(part)
 
         def wait() -> Tensor:
@@ -58,10 +58,6 @@ class JoinedInputs:
             return together
 
         return wait
-
-
-def _reader(part: Samples, rows: Tensor) -> Callable[[], Tensor]:
-    return (lambda: part.batch(rows)[0]) if isinstance(part.x, Tensor) else part.x.read(rows)
 
 
 def noisy_copies(x: Tensor, tau: float, noise: torch.Generator, space: InputSpace) -> Tensor:

@@ -64,7 +64,7 @@ class Teacher(GradientMethod):
         return share
 
     def phases(self, model: nn.Module, splits: Splits, context: Context) -> Phases:
-        """Train the teacher; return the pass over S_r, with a forget batch beside each of its batches."""
+        """Train the teacher; return the pass over S_r with a forget batch for each of its batches."""
         if not self.weight:
             return super().phases(model, splits, context)
         teacher = self.trained_teacher(model, splits, context)

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from residuum.auditing.probes.base import NO_HELDOUT, Evidence, Probe, Value
 from residuum.auditing.probes.search import HALVINGS, STEPS, recovery_radii
-from residuum.auditing.statistics import Floats, mean_interval, rank, sign_test_p
+from residuum.auditing.statistics import Floats, mean_interval, rank
 from residuum.core.samples import Samples
+from residuum.theory.empirical import sign_test_p
 
 Reach = Annotated[float, Field(gt=0)] | None
 DEFAULT_REACH = 2.5  # of a search, in largest radii

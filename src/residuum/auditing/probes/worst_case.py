@@ -14,12 +14,13 @@ from residuum.auditing.counting import rows_for
 from residuum.auditing.predictor import Predictor
 from residuum.auditing.probes.base import Evidence, Probe, Value
 from residuum.auditing.probes.search import STEPS, SearchResult, search
-from residuum.auditing.statistics import mean_interval, normal_quantile, sign_test_p, wilson_interval
+from residuum.auditing.statistics import mean_interval, normal_quantile, wilson_interval
 from residuum.core.errors import InputError
 from residuum.core.inputs import PIXELS, InputSpace
 from residuum.core.samples import Samples
 from residuum.perturbations import block_generator
 from residuum.perturbations.gradient import loss_gradient
+from residuum.theory.empirical import sign_test_p
 
 RESTARTS = 5
 
