@@ -140,8 +140,8 @@ def leaves_global_state_alone(trial: Trial) -> None:
 def reads_only_what_it_says(trial: Trial) -> None:
     """Samples outside `reads` do not influence the result: NaN or negatives in their place change nothing."""
     for part in {"retain", "forget", "validation"} - trial.method.parts_read:
-        spoilt = trial.run(_spoilt(trial.splits, part))
-        same = state_hash(spoilt.state_dict()) == state_hash(trial.run().state_dict())
+        spoiled = trial.run(_spoiled(trial.splits, part))
+        same = state_hash(spoiled.state_dict()) == state_hash(trial.run().state_dict())
         expect(same, f"reads does not name {part!r}, but {part} samples influence the result")
 
 
@@ -252,7 +252,7 @@ def state_restored() -> Iterator[list[str]]:
                 write(before[what])
 
 
-def _spoilt(splits: Splits, part: str) -> Splits:
+def _spoiled(splits: Splits, part: str) -> Splits:
     """Return splits in which one part (also inside `train`) is NaN; retain inputs become negatives.
 
     `unlearn` tries the model on retain samples, so those must stay finite.
@@ -260,10 +260,10 @@ def _spoilt(splits: Splits, part: str) -> Splits:
     samples: Samples = getattr(splits, part)
     in_part = torch.tensor([name in set(samples.ids) for name in splits.train.ids])
     train_x, x = (them.batch(torch.arange(len(them)))[0] for them in (splits.train, samples))
-    spoilt = 1 - x if part == "retain" else torch.full_like(x, float("nan"))
-    train_x[in_part] = spoilt[: int(in_part.sum())]
+    spoiled = 1 - x if part == "retain" else torch.full_like(x, float("nan"))
+    train_x[in_part] = spoiled[: int(in_part.sum())]
     train_samples = Samples(train_x, splits.train.y, splits.train.ids)
-    changes: dict[str, Any] = {part: Samples(spoilt, samples.y, samples.ids), "train": train_samples}
+    changes: dict[str, Any] = {part: Samples(spoiled, samples.y, samples.ids), "train": train_samples}
     return replace(splits, **changes)
 
 

@@ -285,7 +285,7 @@ run tiny --draws x: draws
 run tiny --draws 2000000000 --set controls=100 --seeds 1,2,3,4: --yes
 run tiny --draws 99999999999999999999: draws
 run tiny --draws 10 --half-width 0.1: got both
-run tiny --methods soft_reset:keep=2: less than or equal to 1, got 2
+run tiny --methods soft_reset:keep=2: 1 or less, got 2
 run tiny --methods rurk:cap=x: 'classes' or 'validation' or a number
 run tiny --half-width 0: half_width
 run tiny --half-width inf: half_width

@@ -115,7 +115,7 @@ def test_multi_label_and_regression_are_refused_by_their_scope_without_advice_th
         (Items([3, 4]), "expected items"),
         (Items([{"a": 1}]), "expected a column label"),
         (Items([{"ids": "a", "tokens": [1], "mask": [1, 2], "labels": 0}]), "parts of one shape"),
-        ((torch.zeros(0, 2), torch.zeros(0).long()), "one input a row"),
+        ((torch.zeros(0, 2), torch.zeros(0).long()), "one input per row"),
         ((X, [0, 1]), "one per sample"),
         ((X, [0, -1, 1]), "0 or more"),
         ((torch.tensor([[float("nan")]]), [0]), "nan"),

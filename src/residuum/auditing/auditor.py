@@ -236,9 +236,6 @@ class Auditor:
                 *(text for shown_heldout in sets[1:] for text in id_warnings(shown_heldout, seen, "held-out")),
             ]
         )
-        rank, world_size = devices.rank(), devices.world_size()
-        devices.report_share(f"{len(range(rank, len(samples), world_size))} of {len(samples)} samples")
-        shares = sets if world_size == 1 else [part.subset(range(rank, len(part), world_size)) for part in sets]
         span = (budget.first, budget.first + (budget.number or pilot_draws(len(samples))))
         schedules = [
             Schedule.of(
@@ -248,8 +245,9 @@ class Auditor:
                 rows=batch_size,
                 untouched=prepared.untouched,
             )
-            for part in shares
+            for part in sets
         ]
+        devices.report_share(f"{len(schedules[0].positions)} of {len(samples)} samples")
         exact = schedules[0].enumerated is not None
         settings = self.settings(samples, budget, exact=exact)
         if heldout is not None:  # of how many the first by id were chosen, where not all are shown
@@ -260,13 +258,13 @@ class Auditor:
         if checkpoint is not None:
             others = (self.reference, self.original, self.crafted_on)
             networks = [*self.models.values(), *(model for model in others if isinstance(model, nn.Module))]
-            facts = [list(self.models), self.radii, settings, batch_size, rank, world_size]
+            facts = [list(self.models), self.radii, settings, batch_size, devices.rank(), devices.world_size()]
             saved = SavedCounts(identity(facts, networks, sets), checkpoint)
         counting = Counting(prepared, {name: id(model) for name, model in self.models.items()}, progress, saved)
         if budget.half_width is None or exact:
-            counts, *of_heldout = counting(sets, schedules)
+            counts, *of_heldout = counting(schedules)
         else:
-            (pilot,) = counting(sets[:1], schedules[:1])
+            (pilot,) = counting(schedules[:1])
             needed = draws_needed(
                 pilot.values(), half_width=budget.half_width, max_draws=budget.maximum, confidence=self.confidence
             )
@@ -277,7 +275,7 @@ class Auditor:
                 replace(schedule, spans=as_many(ends, len(samples), len(part)))
                 for schedule, part in zip(schedules[1:], sets[1:], strict=True)
             ]
-            more, *of_heldout = counting(sets, [rest, *fewer])
+            more, *of_heldout = counting([rest, *fewer])
             counts = {name: table + more[name] for name, table in pilot.items()}
         if budget.first == 0:  # a continuation is judged together with its beginning
             warned += issue_warnings(result_warnings(counts, self.confidence, exact))

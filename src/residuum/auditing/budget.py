@@ -1,8 +1,8 @@
 """How many draws an audit makes: a number, or as many as a half-width needs.
 
-A pilot says how many draws are needed, then all are made at once: one look, one final interval. Stopping when an
-interval looks narrow enough, or spending draws where the last look was wide, ends preferably at underestimated
-variances, and such intervals cover less often than they say.
+A pilot says how many draws are needed, then all are made at once: one look, one final interval. An audit that stopped
+when an interval looks narrow enough would tend to stop at underestimated variances, and such intervals cover less often
+than they say.
 """
 
 from collections.abc import Iterable, Sequence
@@ -78,7 +78,7 @@ def draws_needed(
 
 
 def as_many(draws: Sequence[int], samples: int, heldout: int) -> tuple[tuple[int, int], ...]:
-    """Return the spans of draws that show as many inputs of held-out samples: fewer of each where there are more.
+    """Return spans of draws with which held-out samples give as many inputs: fewer draws of each if there are more.
 
     >>> as_many([1, 10, 25], 100, 200)
     ((0, 1), (0, 5), (0, 13))

@@ -89,6 +89,11 @@ class Schedule:
         return cls(samples, perturbation, taus, spans, seed, rows or rows_for(samples.shape), enumerated, untouched)
 
     @property
+    def positions(self) -> Tensor:
+        """Positions of the samples that this process shows: rank, rank + world size, ..."""
+        return torch.arange(len(self.samples))[devices.rank() :: devices.world_size()]
+
+    @property
     def draws(self) -> tuple[int, ...]:
         """Draws of each sample at each radius."""
         return tuple(last - first for first, last in self.spans)
@@ -104,9 +109,9 @@ class Schedule:
         Radii share the draws that they have in common. A batch has one block of draws of some samples, so memory does
         not grow with either. The randomness depends on seed, id and block only.
         """
-        if not len(self.samples):  # one of several processes may have none, and a forget set no held-out ones
+        positions = self.positions
+        if not len(positions):  # one of several processes may have none, and a forget set no held-out ones
             return
-        positions = torch.arange(len(self.samples))
         if clean := tuple(t for t, tau in enumerate(self.taus) if tau == 0 and self.draws[t]):
             for part in torch.split(positions, self.rows):
                 yield DrawBatch(clean, part, *self.samples.batch(part), clean=True)
@@ -176,7 +181,7 @@ class PreparedModels:
             sum(draws for draws, tau in zip(schedule.draws, schedule.taus, strict=True) if (tau > 0) == moving)
             for moving in (False, True)
         )
-        n, at_once = len(schedule.samples), sum(len(self.predicting(targets)) for targets in self.plans.values())
+        n, at_once = len(schedule.positions), sum(len(self.predicting(targets)) for targets in self.plans.values())
         return n * clean * len(self.predictors), n * perturbed * at_once
 
 
@@ -227,7 +232,8 @@ def count_predictions(
 ) -> dict[str, Counts]:
     """Return the counts of every named model; `names` maps to keys. With `saved` it resumes where it was stopped.
 
-    `report` is called with the number of predictions made.
+    Each process counts its share of the samples, and all return the sum. `report` is called with the number of
+    predictions of this process.
     """
     keys, shape = list(dict.fromkeys(names.values())), (len(schedule.samples), len(schedule.taus))
     state: State = {
@@ -248,9 +254,9 @@ def count_predictions(
                 original = torch.zeros_like(rows) if prepared.original is None else right[prepared.original]
                 for key in audited:
                     k, pattern = keys.index(key), 4 * original + 2 * right[key] + right[prepared.reference]
-                    same = rows[predicted[key] == predicted[prepared.reference]]
+                    agreeing = rows[predicted[key] == predicted[prepared.reference]]
                     state["joint"][k, :, column] += torch.bincount(8 * rows + pattern, minlength=8 * n).view(n, 8).int()
-                    state["same"][k, :, column] += torch.bincount(same, minlength=n).int()
+                    state["same"][k, :, column] += torch.bincount(agreeing, minlength=n).int()
                 state["passes"] += len(rows) * len(predicted)
             state["batches"] += 1
             if saved:
@@ -261,17 +267,14 @@ def count_predictions(
         saved.finished.append(state)
     shown = schedule.samples.ids, schedule.samples.y.numpy(), schedule.taus
     patterns = 4 if prepared.original is None else 8  # without the original, the first four are all there are
-    joint, same = state["joint"][..., :patterns].numpy(), state["same"].numpy()
-    tables = {key: Counts.of_joint(*shown, joint[k], same[k]) for k, key in enumerate(keys)}
+    joint, same = (devices.all_reduce(state[name], "sum").numpy() for name in ("joint", "same"))
+    tables = {key: Counts.of_joint(*shown, joint[k, ..., :patterns], same[k]) for k, key in enumerate(keys)}
     return {name: tables[key] for name, key in names.items()}
 
 
 @dataclass
 class Counting:
-    """Counts one schedule after the other, with one progress and one checkpoint for all.
-
-    Each process counts its share of the samples: rank, rank + world size, ...
-    """
+    """Counts one schedule after the other, with one progress and one checkpoint for all."""
 
     prepared: PreparedModels
     names: Mapping[str, int]
@@ -279,8 +282,8 @@ class Counting:
     saved: SavedCounts | None
     passes: int = 0  # predictions of finished schedules
 
-    def __call__(self, sets: Sequence[Samples], schedules: Sequence[Schedule]) -> list[dict[str, Counts]]:
-        """Return the counts of all samples of each set, by the names of the models; schedules have shares of them."""
+    def __call__(self, schedules: Sequence[Schedule]) -> list[dict[str, Counts]]:
+        """Return the counts of each schedule by the names of the models."""
         sizes = [sum(self.prepared.passes(schedule)) for schedule in schedules]
         total, tables = self.passes + sum(sizes), []
 
@@ -288,17 +291,8 @@ class Counting:
             if self.progress is not None:
                 self.progress(self.passes + done, total)
 
-        for samples, schedule, size in zip(sets, schedules, sizes, strict=True):
-            shares = count_predictions(schedule, self.prepared, self.names, report, self.saved)
-            if (world_size := devices.world_size()) > 1:
-                for name, share in shares.items():
-                    sums = []
-                    for table in (share.joint, share.same_prediction):
-                        filled = torch.zeros((len(samples), *table.shape[1:]), dtype=torch.int64)
-                        filled[devices.rank() :: world_size] = torch.from_numpy(table).long()
-                        sums.append(devices.all_reduce(filled, "sum").numpy())
-                    shares[name] = Counts.of_joint(samples.ids, samples.y.numpy(), share.taus, *sums)
-            tables.append(shares)
+        for schedule, size in zip(schedules, sizes, strict=True):
+            tables.append(count_predictions(schedule, self.prepared, self.names, report, self.saved))
             self.passes += size
         return tables
 

@@ -1,4 +1,4 @@
-"""The decoy audit's statistics: are decoys treated otherwise than samples that the model never saw?
+"""The decoy audit's statistics: does a model treat decoys differently from samples that it never saw?
 
 Decoys are training samples, chosen at random, that are unlearned together with a request. If unlearning is exact, they
 and held-out samples of the same population are exchangeable within their classes, given the model, whatever the model
@@ -136,7 +136,7 @@ def two_sample_test(
 
 
 def label_fit(features: Floats, labels: Labels) -> Floats:
-    """Return by how much each label beats the best other by ridge regression on all other samples, (n,)."""
+    """Return the margin of each label over the best other one in a ridge regression on all other samples, (n,)."""
     design = np.concatenate([features, np.ones((len(features), 1))], axis=1)
     targets = (labels[:, None] == np.unique(labels)).astype(float)
     hat = design @ np.linalg.inv(design.T @ design + RIDGE * np.eye(design.shape[1]))

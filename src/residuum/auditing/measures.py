@@ -81,7 +81,7 @@ def pooled_ratio(counts: Counts, *, confidence: float = 0.95, exact: bool = Fals
 
 
 def exact_radii(counts: Counts, exact: bool) -> NDArray[np.bool_]:
-    """Return at which radii the counts are the whole truth: radius 0, and all of them for enumerated attacks."""
+    """Return at which radii the counts leave nothing to chance: radius 0, and all of them for enumerated attacks."""
     certain: NDArray[np.bool_] = (counts.taus == 0) | exact
     return certain
 

@@ -93,7 +93,7 @@ def match_classes(forgotten: Counts, heldout: Counts) -> MatchedCounts:
 
 
 class GroupRates(NamedTuple):
-    """One of both sets at every radius: the shares of both models on each sample, their weighted means and ratio."""
+    """Rates in one of the two sets, by radius: those of both models on each sample, their weighted means and ratio."""
 
     p_m: Floats
     p_a: Floats
@@ -118,7 +118,7 @@ def measure_memory(
     """Return the held-out shares, class knowledge G, memory M and the difference of differences DD.
 
     `low` and `high` are over the draws, the samples being fixed; `sample_low` and `sample_high` over the samples, None
-    with fewer than 30 held-out ones. With no class of 10 held-out samples there is nothing but a note.
+    with fewer than 30 held-out ones. Without a class of 10 held-out samples the result is a note only.
 
     >>> both = {"reference_right": [[5]] * 10, "both_right": [[4]] * 10, "same_prediction": [[5]] * 10}
     >>> of_class = {"labels": [0] * 10, "taus": [0.1], "draws": [[10]] * 10, **both}
@@ -298,8 +298,8 @@ def relative_distance_test(
 ) -> dict[str, Any] | None:
     """Return the relative test D(F) - D(H) with its percentile interval over samples, and both distances.
 
-    The original is the model's parent: on held-out samples, too, both are near. What remains is about the forgotten
-    samples. Resampled are the forgotten samples, and the held-out ones within each class, weighted to the mix drawn.
+    A model is near its original on held-out samples too, so D(H) is subtracted; what remains is about the forgotten
+    samples. The bootstrap resamples these, and the held-out samples within each class, weighted to the resampled mix.
     None without a class of 10 held-out samples.
     """
     matched = match_classes(forgotten, heldout)
@@ -337,7 +337,7 @@ def _resampled_differences(matched: MatchedCounts, d_forgotten: Floats, d_heldou
 
 
 def _resampled(rng: np.random.Generator, n: int) -> Iterator[tuple[slice, Floats]]:
-    """Yield the shares that n samples have of the resamples, (resamples, n), as many at once as memory allows."""
+    """Yield slices of the resamples with the weight of each of n samples, (resamples, n), of limited size."""
     step = max(1, min(BOOTSTRAP_RESAMPLES, RESAMPLED_AT_ONCE // n))
     for first in range(0, BOOTSTRAP_RESAMPLES, step):
         rows = slice(first, min(first + step, BOOTSTRAP_RESAMPLES))

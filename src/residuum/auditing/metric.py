@@ -21,8 +21,8 @@ class ResidualKnowledge:
     """Residual knowledge r(tau) = Pr[model right on x'] / Pr[reference right on x'], one batch after the other.
 
     `update` counts a batch of forgotten samples, `compute` returns what `AuditResult.measures` does, and `reset` starts
-    again: the three calls of torchmetrics, though it is none of its classes. Counts add up and noise belongs to an id,
-    so any cut into batches gives the numbers of one `audit` of all samples with the same ids, exactly.
+    again. These are the calls of torchmetrics, but the class does not inherit from it. Counts add up and noise belongs
+    to an id, so any cut into batches gives the numbers of one `audit` of all samples with the same ids, exactly.
 
     Args:
         model: The model to measure. The first `update` after `reset` copies and prepares it; the batches that follow

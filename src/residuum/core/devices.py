@@ -163,7 +163,7 @@ def all_reduce(values: Tensor, reduce_op: Literal["sum", "mean"]) -> Tensor:
 
 
 def broadcast(value: T) -> T:
-    """Return the leader's value, when the leader has come here too."""
+    """Return the leader's value, once the leader makes the same call."""
     if (fabric := current()) is None:
         return value
     with connected():

@@ -29,7 +29,7 @@ class LazyInputs(Protocol):
 
 @dataclass(frozen=True)
 class Samples:
-    """Labelled inputs with ids that survive every split, file and report.
+    """Labeled inputs with ids that survive every split, file and report.
 
     `x` float32 of shape (n, ...) with values in [0, 1], or what reads such inputs on demand; `y` int64 of shape (n,);
     `ids` n unique strings. Code that loops over samples calls `batch` or `batches`, never `x`: inputs need not be in

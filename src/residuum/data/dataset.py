@@ -164,7 +164,7 @@ def _inputs(x: Array, name: str, bounded: bool) -> Tensor:
     values = as_tensor(x, name)
     shape = tuple(values.shape)
     if not bounded and (values.ndim < 2 or values.numel() == 0):
-        raise InputError(f"{name} must hold one input a row, (n, ...), got shape {shape}")
+        raise InputError(f"{name} must hold one input per row, (n, ...), got shape {shape}")
     if bounded and values.ndim not in {2, 4}:
         hint = f"; for gray images use {name}[:, None]" if values.ndim == 3 else ""
         raise InputError(f"{name} must be (n, features) or (n, channels, height, width), got shape {shape}{hint}")

@@ -27,8 +27,8 @@ SILENCE = 60.0  # seconds to wait for the content of a pipe
 
 
 def read_ids(ids: Ids) -> tuple[str, ...]:
-    """Return ids from a sequence, or from a text file with one id a line (# comments and blank lines skipped)."""
-    return tuple(read_lines(Path(ids), "one id a line") if isinstance(ids, Path | str) else map(str, ids))
+    """Return ids from a sequence, or from a text file with one id per line (# comments and blank lines skipped)."""
+    return tuple(read_lines(Path(ids), "one id per line") if isinstance(ids, Path | str) else map(str, ids))
 
 
 def read_lines(path: Path, holding: str) -> list[str]:
@@ -44,7 +44,7 @@ def read_lines(path: Path, holding: str) -> list[str]:
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     if len(content) > MOST_BYTES:
-        raise InputError(f"{path} has more than {MOST_BYTES >> 20} MiB; expected a list, one entry a line")
+        raise InputError(f"{path} has more than {MOST_BYTES >> 20} MiB; expected a list, one entry per line")
     try:
         lines = [line.strip() for line in content.decode("utf-8-sig").splitlines()]
     except UnicodeDecodeError as error:
@@ -88,7 +88,7 @@ def is_utf8(text: str) -> bool:
 
 
 def refuse_unusable_ids(names: Sequence[str], what: str) -> None:
-    """Raise an InputError for an id that a text file with one id a line could not carry."""
+    """Raise an InputError for an id that cannot be a line of a text file."""
     for position, text in enumerate(names):
         if not PLAIN.fullmatch(text) and (text.startswith("#") or not is_one_line(text)):
             raise InputError(f"{what}[{position}] is {text!r}; an id is {ONE_LINE}, and does not start with '#'")

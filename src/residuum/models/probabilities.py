@@ -85,18 +85,18 @@ class Probabilities(nn.Module):
         return new
 
     def extra_repr(self) -> str:
-        """Show what it asks."""
+        """Show the classifier."""
         return self.title
 
 
 def refuse_probabilities(model: nn.Module, what: str, instead: str) -> None:
-    """Refuse what needs a network where there are probabilities only."""
+    """Raise an InputError if the model gives probabilities only, for what needs a network."""
     if isinstance(model, Probabilities):
         raise InputError(f"{what}, and {model.title} gives probabilities only; {instead}")
 
 
 def network_name(model: nn.Module) -> str:
-    """Return what records call a model: its class, or that of the classifier which it asks."""
+    """Return the name of a model in records: its class, or that of the classifier inside."""
     return model.title if isinstance(model, Probabilities) else type(model).__name__
 
 

@@ -141,7 +141,7 @@ def _adapted(model: nn.Module, adapter: Adapter, space: InputSpace, fresh: Calla
 
 
 def no_network(thing: object, what: str) -> InputError:
-    """Return the error of something that is no network, with what to give instead."""
+    """Return the error for something that is not a network, which says what to give instead."""
     got = thing.__name__ if isinstance(thing, type) else type(thing).__name__
     if isinstance(thing, type) and issubclass(thing, nn.Module):
         hint = f"build it first: {got}()"

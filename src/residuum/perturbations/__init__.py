@@ -1,7 +1,7 @@
-"""Ways to move an input: noise, attacks, and a user's own.
+"""Ways to move an input: noise, attacks, and users' perturbations.
 
 A perturbation is called as `(model, x, y, generator, radius, space) -> x`; `space` says where the inputs live. A new
-one is a frozen dataclass in its own file and a line in `components.py`; a user's own is that or a function
+one is a frozen dataclass in its own file and a line in `components.py`; a user's is such a class or a function
 (docs/guides/plug-ins.md).
 """
 

@@ -83,7 +83,7 @@ def symmetric_uniform(rng: np.random.Generator, size: tuple[int, ...]) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Substitution(Perturbation):
-    """Every token is replaced with chance tau by one drawn uniformly from the vocabulary 0..`vocabulary` - 1.
+    """Every token is replaced with probability tau by one drawn uniformly from the vocabulary 0..`vocabulary` - 1.
 
     The radius is tau. Inputs are token ids, or parts (n, parts, length) of which the first are the ids and the one at
     position `mask`, if any, is 0 where there is no token. Tokens of `keep` (padding, separators) are neither replaced
@@ -111,7 +111,7 @@ class Substitution(Perturbation):
         return InputSpace(None, names=space.names, tokens=True)
 
     def check_radius(self, radius: float) -> None:
-        """Refuse what is no chance."""
+        """Refuse a radius that is not a probability."""
         super().check_radius(radius)
         if radius > 1:
             raise InputError(f"substitution: expected a radius <= 1, the chance of a token, got {radius}")

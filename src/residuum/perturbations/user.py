@@ -1,4 +1,4 @@
-"""A user's own perturbation: any callable `(model, x, y, generator) -> x`."""
+"""A user's perturbation: any callable `(model, x, y, generator, tau) -> x`."""
 
 import inspect
 from collections.abc import Callable
@@ -93,5 +93,5 @@ def as_perturbation(candidate: object) -> type[Perturbation]:
 
 
 def function_name(function: object) -> str:
-    """Return what to call it in records and messages."""
+    """Return the function's name in records and messages."""
     return getattr(function, "__name__", type(function).__name__)

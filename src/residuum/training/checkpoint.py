@@ -23,8 +23,8 @@ State = dict[str, Any]  # of tensors, numbers, names, and lists and dicts of the
 class Checkpoint:
     """A file with the state of a computation, written at most once in `every` seconds.
 
-    `key` says which computation it is: a file that another one wrote, or that has changed since, is left out. `before`
-    are the seconds that the computation had taken when the restored state was saved.
+    `key` says which computation it is: a file that another one wrote, or that has changed since, is ignored. `before`
+    is the time in seconds that the computation had taken when the restored state was saved.
     """
 
     path: Path
@@ -76,7 +76,7 @@ def training_state(position: Position, model: nn.Module, optimizer: Optimizer, g
 
 
 def resume_training(state: State | None, model: nn.Module, optimizer: Optimizer, generators: Generators) -> Position:
-    """Put everything back as it was saved and return where that is; without a state, the beginning."""
+    """Restore a saved training and return its position; without a state, the beginning."""
     if state is None:
         return Position()
     model.load_state_dict(state["model"])

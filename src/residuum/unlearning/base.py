@@ -226,7 +226,7 @@ class GradientMethod(Method):
         return model
 
     def soften(self, model: nn.Module, splits: Splits, context: Context, parts: Parts | None = None) -> None:
-        """Mix the copy's weights, or those of some of its modules, with fresh ones; nothing to do where `keep` is 1."""
+        """Mix the copy's weights, or those of some of its modules, with fresh ones, unless `keep` is 1."""
         if self.start.keep == 1:
             return
         parts = trainable_parts(model) if parts is None else parts

@@ -14,7 +14,7 @@ from residuum.training import Batch, NonNegative, Recipe
 from residuum.unlearning.base import GradientMethod, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.relabeling import Labels, Order, relabeling_phases, relabeling_streams
-from residuum.unlearning.streams import class_means, held_out_alike, lacks_held_out
+from residuum.unlearning.streams import class_means, refusal_without_validation, unseen_of_forgotten_classes
 
 
 @component
@@ -56,7 +56,7 @@ class FaLW(GradientMethod):
 
     def refusal(self, splits: Splits) -> str | None:
         """Return which class has no validation samples to compare with."""
-        return lacks_held_out(splits, self.name)
+        return refusal_without_validation(splits, self.name)
 
     def edit(self, model: nn.Module, splits: Splits, context: Context) -> nn.Module:
         """Teach the copy random labels, with the forget samples weighed."""
@@ -80,7 +80,7 @@ class Gate:
     """The weights of forget samples under the model as it is, against validation samples of their classes."""
 
     def __init__(self, method: FaLW, splits: Splits) -> None:
-        self.alike, self.epoch = held_out_alike(splits), -1
+        self.unseen, self.epoch = unseen_of_forgotten_classes(splits), -1
         counts = splits.forget.y.bincount(minlength=splits.classes).double()
         self.balance = (len(splits.forget) / (splits.classes * counts)) ** method.gate_power
 
@@ -99,13 +99,13 @@ class Gate:
 
     def estimate(self, model: nn.Module) -> None:
         """Measure mean and standard deviation of p(y|x) over the validation samples of each forgotten class."""
-        parts = torch.split(torch.arange(len(self.alike)), rows_at_once(self.alike.shape))
+        parts = torch.split(torch.arange(len(self.unseen)), rows_at_once(self.unseen.shape))
         device = device_of(model)
-        p = torch.cat([self.recognition(model, x.to(device), y.to(device)) for x, y, _ in self.alike.batches(parts)])
-        self.mean = class_means(p, self.alike.y, len(self.balance))
+        p = torch.cat([self.recognition(model, x.to(device), y.to(device)) for x, y, _ in self.unseen.batches(parts)])
+        self.mean = class_means(p, self.unseen.y, len(self.balance))
         self.deviation = torch.full_like(self.mean, torch.nan)
-        for label in set(self.alike.y.tolist()):
-            self.deviation[label] = p[self.alike.y == label].std(correction=0).clamp(min=1e-8)
+        for label in set(self.unseen.y.tolist()):
+            self.deviation[label] = p[self.unseen.y == label].std(correction=0).clamp(min=1e-8)
 
     def recognition(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         """Return p(y|x) of each sample in eval mode, as float64 on the CPU."""

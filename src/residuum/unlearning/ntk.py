@@ -94,7 +94,7 @@ class NTK(Method):
         """Move the copy."""
         if not len(splits.forget):
             return model  # both solutions are the same
-        initial, travelled = context.origin.initial, None  # w - w_init, which predicts the scale
+        initial, traveled = context.origin.initial, None  # w - w_init, which predicts the scale
         if initial is not None:
             for name, value in model.state_dict().items():
                 if name not in initial or initial[name].shape != value.shape:
@@ -106,16 +106,16 @@ class NTK(Method):
             warn("the initial weights are not known, so the scale cannot be predicted and is 1")
         elif self.scale == "predicted" and initial is not None:
             weights = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-            travelled = {name: w.double() - initial[name] for name, w in weights.items()}
-        retained, full = self.solve(model, splits, travelled, context)
-        delta, scale, error = self.step(retained, full, travelled)
+            traveled = {name: w.double() - initial[name] for name, w in weights.items()}
+        retained, full = self.solve(model, splits, traveled, context)
+        delta, scale, error = self.step(retained, full, traveled)
         used = self.move(model, delta, scale, splits.retain)
         context.passes += retained.passes + full.passes
         context.notes |= {"scale": used, "scale_before_guard": scale, "step_norm": math.sqrt(inner(delta, delta))}
         context.notes |= {"iterations": full.iterations, "step_error": error, "converged": error <= self.tolerance}
         return model
 
-    def step(self, retained: Solution | RidgeDescent, full: Solution | RidgeDescent, travelled: Weights | None) -> Step:
+    def step(self, retained: Solution | RidgeDescent, full: Solution | RidgeDescent, traveled: Weights | None) -> Step:
         """Return the step of two solutions, and how far it can be from the step of the exact ones.
 
         With the predicted scale, scale * delta = delta +- 2 P m, m = w - w_init - d_retain, P the projection on delta.
@@ -125,15 +125,15 @@ class NTK(Method):
         size, total = math.sqrt(inner(delta, delta)), retained.error + full.error
         if not size:
             return Step(delta, 1.0, math.inf if total else 0.0)
-        if travelled is None:
+        if traveled is None:
             return Step(delta, self.scale if isinstance(self.scale, float) else 1.0, total / size)
-        missing = {name: travelled[name] - step for name, step in retained.step.items()}
+        missing = {name: traveled[name] - step for name, step in retained.step.items()}
         scale = predicted_scale(delta, missing)
         error = total + 2 * (math.sqrt(inner(missing, missing)) * total / size + retained.error)
         return Step(delta, scale, error / (scale * size))
 
     def solve(
-        self, model: nn.Module, splits: Splits, travelled: Weights | None, context: Context
+        self, model: nn.Module, splits: Splits, traveled: Weights | None, context: Context
     ) -> tuple[Solution, Solution]:
         """Return the ridge solutions on the retain set and on all data.
 
@@ -151,13 +151,13 @@ class NTK(Method):
         if fits:
             return solve_explicitly(train, errors, len(retain) * splits.classes, ridges)
         retained, full = RidgeDescent(retain, errors[: len(retain)], ridges[0]), RidgeDescent(train, errors, ridges[1])
-        while full.iterations < self.max_iterations and self.step(retained, full, travelled).error > self.tolerance:
+        while full.iterations < self.max_iterations and self.step(retained, full, traveled).error > self.tolerance:
             retained.advance()
             full.advance()
             if context.progress:
                 context.progress(full.iterations, self.max_iterations)
         solutions = retained.verified(), full.verified()
-        error = self.step(*solutions, travelled).error
+        error = self.step(*solutions, traveled).error
         if error > self.tolerance:
             warn(
                 f"conjugate gradients stopped after {full.iterations} steps; the step may be off by {error:.2g} of "

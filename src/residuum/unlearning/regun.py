@@ -11,7 +11,7 @@ from residuum.models import forward
 from residuum.training import Batch, NonNegative, TrainingPhase
 from residuum.unlearning.base import GradientMethod, Phases, component
 from residuum.unlearning.context import Context
-from residuum.unlearning.streams import class_means, held_out_alike, lacks_held_out
+from residuum.unlearning.streams import class_means, refusal_without_validation, unseen_of_forgotten_classes
 
 
 @component
@@ -24,7 +24,7 @@ class ReGUn(GradientMethod):
     Use it when many classes are to be forgotten and you have validation data to spare. The original's answers on unseen
     samples still profit from the forget set.
 
-    Literature: The reference code takes one q for the whole batch, which pulls every sample towards the mixture of
+    Literature: The reference code takes one q for the whole batch, which pulls every sample toward the mixture of
     classes, and makes epochs over the forget set. Here each sample has the q of its class, and the retain set makes an
     epoch.
 
@@ -52,7 +52,7 @@ class ReGUn(GradientMethod):
 
     def refusal(self, splits: Splits) -> str | None:
         """Return which class has no validation samples to match."""
-        return lacks_held_out(splits, self.name)
+        return refusal_without_validation(splits, self.name)
 
     def phases(self, model: nn.Module, splits: Splits, context: Context) -> Phases:
         """Take q from the original; return the pass over S_r with a forget batch for each of its batches."""
@@ -69,9 +69,9 @@ class ReGUn(GradientMethod):
 
     def goals(self, model: nn.Module, splits: Splits) -> Tensor:
         """Return q of every class (classes, classes), as float64; NaN for classes that are not forgotten."""
-        alike = held_out_alike(splits)
-        answers = forward(model, alike).double().softmax(1)
-        return class_means(answers, alike.y, splits.classes)
+        unseen = unseen_of_forgotten_classes(splits)
+        answers = forward(model, unseen).double().softmax(1)
+        return class_means(answers, unseen.y, splits.classes)
 
 
 def divergence(q: Tensor, logits: Tensor) -> Tensor:

@@ -18,7 +18,12 @@ from residuum.training import Batch, NonNegative, Recipe, TrainingPhase
 from residuum.unlearning.base import GradientMethod, Phases, component
 from residuum.unlearning.context import Context
 from residuum.unlearning.relabeling import random_labels
-from residuum.unlearning.streams import class_means, held_out_alike, lacks_held_out, noisy_copies
+from residuum.unlearning.streams import (
+    class_means,
+    noisy_copies,
+    refusal_without_validation,
+    unseen_of_forgotten_classes,
+)
 
 
 @component
@@ -103,7 +108,7 @@ class RURK(GradientMethod):
 
     def refusal(self, splits: Splits) -> str | None:
         """Return what the caps lack."""
-        return lacks_held_out(splits, f"{self.name}: cap=validation") if self.caps_by_validation else None
+        return refusal_without_validation(splits, f"{self.name}: cap=validation") if self.caps_by_validation else None
 
     def phases(self, model: nn.Module, splits: Splits, context: Context) -> Phases:
         """Return the pass over S_r with a forget batch for each of its batches; the caps come from the original."""
@@ -116,9 +121,9 @@ class RURK(GradientMethod):
             return None
         if self.cap != "validation":
             return torch.full((splits.classes,), math.log(splits.classes) if self.cap == "classes" else self.cap)
-        alike = held_out_alike(splits)
-        losses = F.cross_entropy(forward(model, alike), alike.y, reduction="none")
-        return class_means(losses, alike.y, splits.classes)
+        unseen = unseen_of_forgotten_classes(splits)
+        losses = F.cross_entropy(forward(model, unseen), unseen.y, reduction="none")
+        return class_means(losses, unseen.y, splits.classes)
 
     def loss(
         self, model: nn.Module, batch: Batch, paired: Batch | None, noise: torch.Generator, caps: Tensor | None = None

@@ -1,4 +1,4 @@
-"""Samples that methods look at: put into one stream, moved by noise, and unseen ones of the forgotten classes."""
+"""Samples that methods read: joined in one stream, moved by noise, and validation samples of the forgotten classes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -66,10 +66,10 @@ def noisy_copies(x: Tensor, tau: float, noise: torch.Generator, space: InputSpac
     return space.move(x, (radii * torch.randn(x.shape, generator=noise)).to(x))
 
 
-def held_out_alike(splits: Splits) -> Samples:
+def unseen_of_forgotten_classes(splits: Splits) -> Samples:
     """Return the validation samples of the forgotten classes, ordered by id so that their order changes nothing."""
-    alike = torch.isin(splits.validation.y, splits.forget.y).nonzero().flatten().tolist()
-    return splits.validation.subset(sorted(alike, key=lambda row: splits.validation.ids[row]))
+    rows = torch.isin(splits.validation.y, splits.forget.y).nonzero().flatten().tolist()
+    return splits.validation.subset(sorted(rows, key=lambda row: splits.validation.ids[row]))
 
 
 def class_means(values: Tensor, y: Tensor, classes: int) -> Tensor:
@@ -80,13 +80,13 @@ def class_means(values: Tensor, y: Tensor, classes: int) -> Tensor:
     return means
 
 
-def lacks_held_out(splits: Splits, who: str) -> str | None:
-    """Return the refusal of a method that needs such samples of every forgotten class, if there are none of one."""
-    lacking = sorted(set(splits.forget.y.tolist()) - set(splits.validation.y.tolist()))
-    if not lacking:
+def refusal_without_validation(splits: Splits, what: str) -> str | None:
+    """Return why what needs validation samples of every forgotten class cannot work; None if there are some of each."""
+    missing = sorted(set(splits.forget.y.tolist()) - set(splits.validation.y.tolist()))
+    if not missing:
         return None
-    name = splits.class_names[lacking[0]]
+    name = splits.class_names[missing[0]]
     return (
-        f"{who} needs validation samples of the forgotten classes, and there are none of {name!r}; "
+        f"{what} needs validation samples of the forgotten classes, and there are none of {name!r}; "
         "set data.validation_size, or take another method (class form has none at all)"
     )

@@ -28,7 +28,7 @@ class KLoM(Probe):
     per_seed: ClassVar[bool] = False
 
     def measure(self, evidence: Evidence) -> dict[str, Value]:
-        """Return the value of each row with the value that chance gives; p permutes models."""
+        """Return the value of each row and the value expected by chance; p comes from permuted models."""
         rng = np.random.default_rng(evidence.seed)
         return {row: self._of_row(evidence, row, rng) for row in evidence.rows if row != FURTHER}
 
@@ -110,7 +110,7 @@ def bin_shares(margins: Floats, edges: Floats) -> Floats:
 
 
 def klom_of_chance(unlearned: Floats, retrained: Floats) -> Floats:
-    """Return the mean of KLoM over all ways to call K of these K + N models unlearned, shape (n,): what nothing shows.
+    """Return the mean of KLoM over all ways to call K of these K + N models unlearned, shape (n,).
 
     The bins span the range of all models, so they stay, and of the M_b models in bin b the unlearned ones are
     hypergeometric: sum_b E[p log(p / max(q, 1e-5))], K p ~ H(K + N, M_b, K) and N q = M_b - K p. Exact for any margins.

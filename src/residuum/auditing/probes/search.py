@@ -77,7 +77,7 @@ class Goal:
     away: bool = False
 
     def uphill(self, x: Tensor) -> Tensor:
-        """Return the direction towards the goal."""
+        """Return the direction toward the goal."""
         device = self.predictor.device
         gradient = loss_gradient(self.predictor.fast, x.to(device), self.y.to(device)).cpu()
         return gradient if self.away else -gradient

@@ -29,8 +29,8 @@ RESTARTS = 5
 class WorstCase(Probe):
     """s(m, a) - s(a, m): how much more often some perturbation has m right and a wrong than the other way round.
 
-    The value is the mean over the radii. Beside it stand s(m, a) of every radius, s(a', a) of the first control a', and
-    the smallest p over radii of McNemar's exact test between both, multiplied by the number of radii.
+    The value is the mean over the radii. The details have s(m, a) and s(a', a) of the first control a' at every radius;
+    p is the smallest one over radii of McNemar's exact test between both, multiplied by the number of radii.
     """
 
     restarts: int = RESTARTS
