@@ -1,7 +1,7 @@
 """Screenshots of a report for the documentation, light and dark: python benchmarks/screenshots.py RUN [OUT].
 
-Writes OUT/report-light.png, report-dark.png, report-gallery.png and report-phone.png (OUT is docs/images by default)
-from RUN/report.html, which `residuum run` or `residuum report` has made. Needs playwright and a chromium.
+Writes OUT/report-light.png, report-dark.png and verdict.png, the answer alone (OUT is docs/images by default), from
+RUN/report.html, which `residuum run` or `residuum report` has made. Needs playwright and a chromium.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from playwright.sync_api import Browser, sync_playwright
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-WIDTH, HEIGHT = 1400, 900
+WIDTH, HEIGHT, EDGE = 1400, 900, 15
 
 
 def main(run: str, out: str = "docs/images") -> None:
@@ -25,30 +25,24 @@ def main(run: str, out: str = "docs/images") -> None:
         sys.exit(f"expected a chromium and {page}; make the page with `residuum report {run}`")
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=FLAGS)
-        for name, section, options in SHOTS:
-            print(shoot(browser, page, folder / f"report-{name}.png", section, options))
+        for name, scheme in (("report-light", "light"), ("report-dark", "dark"), ("verdict", "light")):
+            print(shoot(browser, page, folder / f"{name}.png", scheme))
         browser.close()
 
 
-DESKTOP: dict[str, Any] = {"viewport": {"width": WIDTH, "height": HEIGHT}}
-SHOTS: list[tuple[str, str | None, dict[str, Any]]] = [
-    ("light", None, DESKTOP),
-    ("dark", None, DESKTOP | {"color_scheme": "dark"}),
-    ("gallery", "#gallery", DESKTOP),
-    ("phone", None, {"viewport": {"width": 400, "height": HEIGHT}}),
-]
-
-
-def shoot(browser: Browser, page: Path, target: Path, section: str | None, options: dict[str, Any]) -> Path:
-    """Open the page, unfold a section and take what a window of this size shows."""
-    tab = browser.new_page(**options)
+def shoot(browser: Browser, page: Path, target: Path, scheme: Literal["light", "dark"]) -> Path:
+    """Open the page and take what a window shows; of the verdict, the answer down to the end of its picture."""
+    tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=scheme)
     tab.goto(page.as_uri())
-    if section:
-        tab.locator(f".fold:has({section})").evaluate(
-            "e => { e.open = true; e.scrollIntoView({ behavior: 'instant' }); }"
-        )
-        tab.evaluate("scrollBy(0, -60)")  # below the bar at the top
-    tab.screenshot(path=str(target))
+    if target.stem == "verdict":
+        first, last = (tab.locator(what).first.bounding_box() for what in ("#answer div:has(> h1)", "table.picture"))
+        if not first or not last:
+            sys.exit(f"expected an answer with a picture in {page}")
+        edges = first["x"] - EDGE, first["y"] - EDGE, first["width"] + 2 * EDGE
+        height = last["y"] + last["height"] + EDGE - edges[1]
+        tab.screenshot(path=str(target), clip={"x": edges[0], "y": edges[1], "width": edges[2], "height": height})
+    else:
+        tab.screenshot(path=str(target))
     tab.close()
     return target
 

@@ -205,7 +205,15 @@ def reproduced(folder: str, part: str, perturbation: str = "gaussian") -> str:
 
 def table(name: str) -> str:
     """Return the table of this name, or FOLDER PART [PERTURBATION] of docs/reproduction; intervals do not break."""
-    text = TABLES[name]() if name in TABLES else reproduced(*name.split())
+    return unbroken(TABLES[name]() if name in TABLES else reproduced(*name.split()))
+
+
+def unbroken(text: str) -> str:
+    r"""Return a text whose intervals stay on one line.
+
+    >>> unbroken("| 1.05 [1.02, 1.08] | not detected |")
+    '| 1.05\xa0[1.02,\xa01.08] | not detected |'
+    """
     return INTERVAL.sub(lambda found: found[0].replace(" ", "\u00a0"), text)
 
 

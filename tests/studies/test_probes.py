@@ -1,6 +1,7 @@
 """Probes in a run: what they need is planned, their numbers stand in the record and in every view."""
 
 import csv
+import re
 import subprocess
 import sys
 
@@ -118,6 +119,9 @@ def test_table_csv_and_page_show_them(finished):
     done, folder = finished
     page = (folder / "out" / "report.html").read_text(encoding="utf-8")
     assert "Other probes" in page
+    regions = re.findall(r'<(?:section|nav|[^<>]* role="region")[^<>]* aria-label="([^"]+)"', page)
+    assert {"Other probes", "Values of the probes", "Treatments of durability"} <= set(regions)
+    assert sorted(regions) == sorted(set(regions))  # a screen reader lists them by name
     assert "averaging with the original" in page
     assert "Whether it stays forgotten" in page or "recognition goes from" in page
     with (folder / "out" / "table.csv").open(encoding="utf-8") as file:
