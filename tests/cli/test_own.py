@@ -18,7 +18,9 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from residuum.cli import run_command
+from residuum.record.folder import DECOY_AUDIT, note_written
 from residuum.studies import execution
+from residuum.studies.maintenance import known_runs
 
 NET = """
 import torch
@@ -351,8 +353,27 @@ def test_weights_that_were_unlearned_are_named_when_their_samples_are_forgotten(
     assert run_command(["forget", "train-3", "--runs", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert str(tmp_path / "run") in told["runs"]
-    assert f"{tmp_path / 'new.pt'}, unlearned weights that may have been trained on them" in told["unreachable"]
+    assert f"{tmp_path / 'new.pt'}, unlearned weights that may have been made with them" in told["unreachable"]
     assert {path.name for path in tmp_path.iterdir()} == {"new.pt", "new.pt.unlearned.json"}
+
+
+def test_a_cleaned_run_is_not_looked_for_again(folder, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(folder)
+    places = {"output.folder": str(tmp_path / "run"), "output.store": str(tmp_path / "store")}
+    weights = {"unlearn.weights": str(tmp_path / "run" / "new.pt")}
+    (tmp_path / "run").mkdir()
+    assert run_command(arguments("unlearn", UNLEARN | places | weights)) == 0
+    assert run_command(arguments("audit", AUDIT | places)) == 0
+    decoys = tmp_path / "run" / "decoys.json"
+    decoys.write_text("{}")
+    note_written(decoys, DECOY_AUDIT)
+    command = ["forget", "train-3", "--runs", "--store", str(tmp_path / "store")]
+    assert run_command(command) == 0
+    assert str(decoys) not in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"new.pt", "new.pt.unlearned.json", ".lock"}
+    assert known_runs(tmp_path / "store") == []
+    assert run_command(command) == 2  # there is nothing left
+    assert "was made with 1 id of those given: train-3" in capsys.readouterr().err
 
 
 def test_an_audit_fails_on_what_it_was_told_not_to_accept(folder, monkeypatch, capsys, tmp_path):
@@ -506,7 +527,7 @@ BAD = [
     ("unlearn", {"unlearn.method": "teacher"}, "which is not known: give retrain.recipe"),
     ("unlearn", {"forget.earlier": "ids.txt"}, "earlier: 'train-3' is among the ids of this request as well"),
     ("unlearn", {"forget.earlier": "stranger.txt"}, "earlier: 'nobody' is not among the 90"),
-    ("unlearn", {"unlearn.weights": "new.zip"}, ".safetensors or .pt"),
+    ("unlearn", {"unlearn.weights": "new.zip"}, ".safetensors, .pt or .pth"),
     ("unlearn", {"unlearn.weights": "nowhere/new.pt"}, "folder that exists"),
     ("unlearn", {"model.bounds": [0, 1]}, "give model.bounds"),
     ("unlearn", {"model.bounds": "low"}, "model.bounds"),

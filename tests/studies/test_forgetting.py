@@ -71,6 +71,7 @@ def test_what_read_a_sample_and_all_that_came_of_it_is_removed(chain):
 def test_a_forgetting_that_stops_anywhere_is_finished_by_the_next(chain, renames, monkeypatch):
     store, reader, stranger, child, grandchild = chain
     left, rename = iter(range(renames)), Path.rename
+    listed = forget(store.root, ["b"], dry_run=True)
 
     def dying(path, target):
         if ASIDE in str(target) and next(left, None) is None:
@@ -86,6 +87,8 @@ def test_a_forgetting_that_stops_anywhere_is_finished_by_the_next(chain, renames
             forget(store.root, ["b"])
     again = forget(store.root, ["b"] if renames < 3 else ["c"], dry_run=renames == 3)
     assert again.unknown == []
+    if renames < 3:  # the person is told of what was removed before the kill, too
+        assert (sorted(again.removed), again.unreachable) == (sorted(listed.removed), listed.unreachable)
     assert [store.has(each) for each in (reader, stranger, child, grandchild)] == [False, True, False, False]
     assert not (store.root / "maintenance.json").exists()
     assert list(store.root.glob(f"{ASIDE}*")) == []

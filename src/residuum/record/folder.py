@@ -24,6 +24,7 @@ PACKS = "packs.txt"  # where evidence packs of the run were written to, a path a
 COPIES = ("counts/**/*.npz", "gallery/*.npz", "models/*/*.safetensors")
 STATEMENT = "statement.html"  # for whoever answers a deletion request
 REPORT = ("report.html", STATEMENT, "table.tex", "table.csv", "samples.csv")
+DECOYS = ("decoys.json", "decoys.html")  # of `audit --decoys`, in the folder of the request's run
 SEQUENCE = ("index.html", "requests.csv")  # above the runs of a sequence of requests
 HOLDERS = ("counts", "gallery", "models")
 TAKEN = (*HOLDERS, "request-*", *SEQUENCE, *REPORT)
@@ -109,7 +110,7 @@ def _listed(record: dict[str, Any]) -> Iterator[str]:
     for name in map(str, record.get("files") or ()):
         if name.split("/")[0] in HOLDERS and ".." not in name.split("/"):
             yield name
-    yield from REPORT
+    yield from (*REPORT, *DECOYS)
 
 
 def _is_file_in(folder: Path, name: str) -> bool:
@@ -133,7 +134,7 @@ def remove_run(folder: Path, *, only_half: bool = False, unreadable: bool = Fals
     with locked(folder):
         names = [] if only_half else run_files(folder)
         if unreadable and not names and (folder / Results.FILE).is_file():
-            patterns = (Results.FILE, *COPIES, *REPORT)
+            patterns = (Results.FILE, *COPIES, *REPORT, *DECOYS)
             names = [path.relative_to(folder).as_posix() for name in patterns for path in folder.glob(name)]
         if names:
             remove_files(folder, [*names, *([PACKS] if _is_file_in(folder, PACKS) else [])])
@@ -187,6 +188,7 @@ class Written:
 
 
 OWN_RUN, REPORT_OF, CARD_OF, WEIGHTS = "run", "report", "model card", "unlearned weights"
+DECOY_AUDIT = "decoy audit"
 OWN_STORE = "store"  # of finished stages of audits of own models
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from residuum.core.files import write_whole
 from residuum.record import sealed
 from residuum.record.decoys import DecoyAudit
+from residuum.record.folder import DECOY_AUDIT, DECOYS, note_written
 
 SCHEMA = "residuum.decoys/1"
-RECORD, PAGE = "decoys.json", "decoys.html"
 
 
 def decoy_rows(label: str, audit: DecoyAudit) -> Iterator[tuple[str, float, float, tuple[float, float]]]:
@@ -49,8 +49,10 @@ def write_decoy_audits(audits: Mapping[str, DecoyAudit], folder: Path, name: str
     content = {label: audit.model_dump(mode="json") for label, audit in audits.items()}
     style = stylesheet()
     page = rendered("decoys_page.html.j2", title=name, audits=audits, style=style, policy=policy("", style))
-    texts = {RECORD: json.dumps(sealed({"schema": SCHEMA, "audits": content}), indent=1) + "\n", PAGE: page}
+    record = json.dumps(sealed({"schema": SCHEMA, "audits": content}), indent=1) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
-    for file, text in texts.items():
-        write_whole(folder / file, text)
-    return [folder / file for file in texts]
+    files = [folder / file for file in DECOYS]
+    for file, text in zip(files, (record, page), strict=True):
+        write_whole(file, text)
+        note_written(file, DECOY_AUDIT)
+    return files

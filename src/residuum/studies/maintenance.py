@@ -2,16 +2,17 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import cached_property
 from graphlib import TopologicalSorter
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 from filelock import Timeout
@@ -21,6 +22,7 @@ from residuum.core.errors import InputError, plural
 from residuum.core.files import ASIDE, file_sha256, write_whole
 from residuum.record import Results
 from residuum.record.folder import (
+    DECOY_AUDIT,
     OWN_RUN,
     OWN_STORE,
     copied_hashes,
@@ -282,7 +284,7 @@ def named_in(folder: Path) -> Named:
 
 # Forgetting: remove everything that was made with given samples, and say what of it may be elsewhere.
 
-BEGUN = "forgetting.json"  # the ids of a forgetting under way: whoever forgets next finishes it
+BEGUN = "forgetting.json"  # ids and findings of a forgetting under way: whoever forgets next finishes it
 ELSEWHERE = (
     "the data themselves, backups, and copies of models, reports and evidence packs that were moved or sent elsewhere"
 )
@@ -357,7 +359,7 @@ class HeldRun:
 
     folder: Path
     named: frozenset[str] = frozenset()
-    note: Path | None = None
+    notes: tuple[Path, ...] = ()  # files that say of the run where it is
     untouched: str = ""
     only_half: bool = False
     lost: bool = False
@@ -443,16 +445,18 @@ def forget(
     with ExitStack() as alone:
         for root in roots if not dry_run else ():
             alone.enter_context(Store(root).alone())
-        begun = {name for root in roots for name in _begun(root)}
-        everyone = sorted({*ids, *begun})
+        begun = [earlier for root in roots if (earlier := Begun.read(root))]
+        everyone = sorted({*ids, *(name for earlier in begun for name in earlier.ids)})
         found = [made_with(root, everyone) for root in roots]
         held = _held_runs(found, everyone, place)
         answer = _described(() if begun else ids, found, held)
+        for earlier in begun:
+            answer = earlier.completed(answer)
         if answer.unknown and not any([*(one.unreadable for one in found), *(run.lost for run in held)]):
             raise InputError(_unknown_text(roots, answer.unknown))
         if not dry_run:
             for root in roots:
-                _begin(root, everyone)
+                Begun(everyone, answer).write(root)
             _clean([run for run in held if run.touched] if runs else [])
             for one in found:
                 Store(one.root).remove(one.folders)
@@ -473,25 +477,47 @@ def _listed(roots: Sequence[Path]) -> str:
     return f"the store{'s' if roots[1:] else ''} {', '.join(map(str, roots))}"
 
 
-def _begin(root: Path, ids: Sequence[str]) -> None:
-    aside = root / f"{ASIDE}{uuid4().hex}"  # cleared away if this is all that happens
-    aside.write_text(json.dumps(ids), encoding="utf-8")
-    aside.rename(root / BEGUN)
+@dataclass(frozen=True)
+class Begun:
+    """A forgetting under way: its ids, and what it found before it removed anything."""
 
+    ids: list[str]
+    answer: Forgotten
 
-def _begun(root: Path) -> list[str]:
-    try:
-        return list(map(str, json.loads((root / BEGUN).read_text(encoding="utf-8"))))
-    except (FileNotFoundError, ValueError, TypeError):
-        return []
+    def write(self, root: Path) -> None:
+        """Write it into a store, from which it is removed at the end."""
+        aside = root / f"{ASIDE}{uuid4().hex}"  # cleared away if this is all that happens
+        aside.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        aside.rename(root / BEGUN)
+
+    @classmethod
+    def read(cls, root: Path) -> Self | None:
+        """Return what a killed process began in a store, if anything."""
+        try:
+            content = json.loads((root / BEGUN).read_text(encoding="utf-8"))
+            return cls(list(map(str, content["ids"])), Forgotten(**content["answer"]))
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            return None
+
+    def completed(self, answer: Forgotten) -> Forgotten:
+        """Return the answer with what was found at first and may be removed by now."""
+        rest = Counter(answer.removed) - Counter(self.answer.removed)
+        cleaned = tuple(f"{folder}, " for folder in self.answer.runs)
+        unreachable = [line for line in answer.unreachable if not line.startswith(cleaned)]
+        return Forgotten(
+            [*self.answer.removed, *rest.elements()],
+            list(dict.fromkeys([*self.answer.runs, *answer.runs])),
+            list(dict.fromkeys([*self.answer.unreachable[:-1], *unreachable])),  # the last is what no record leads to
+            answer.unknown,
+        )
 
 
 def _clean(runs: Sequence[HeldRun]) -> None:
     for run in runs:
         try:
             remove_run(run.folder, only_half=run.only_half, unreadable=bool(run.named))
-            if run.note:
-                run.note.unlink(missing_ok=True)
+            for note in run.notes:
+                note.unlink(missing_ok=True)
         except OSError as error:
             text = f"cannot clean {run.folder}: {error.strerror}"
             raise InputError(f"{text}; mend it, and the same command goes on") from error
@@ -506,13 +532,15 @@ def _held_runs(found: Sequence[MadeWith], ids: Collection[str], place: Path | No
     notes = {written.path: written.note for written in written_places() if written.what == OWN_RUN}
     for folder in sorted({*(run_folders(place) if place else ()), *(path for path in notes if path.is_dir())}):
         if run := _held_by_itself(folder, frozenset(ids), copies):
-            held[folder] = replace(run, note=notes.get(folder))
+            held[folder] = replace(run, notes=(notes[folder],) if folder in notes else ())
     for root, removed in gone.items():
         sound = {artefact.key for artefact in left[root]}
         for note in known_runs(root):
             if not note.stages <= sound and note.folder not in held:
                 lost = not note.stages <= sound | {artefact.key for artefact in removed}
                 held[note.folder] = replace(_held_by_note(root, note, frozenset(ids)), lost=lost)
+            if note.folder in held and note.store == store_path(root):
+                held[note.folder] = replace(held[note.folder], notes=(*held[note.folder].notes, note.file))
     return list(held.values())
 
 
@@ -541,9 +569,9 @@ def _held_by_note(root: Path, note: Note, wanted: frozenset[str]) -> HeldRun:
         return HeldRun(note.folder, untouched=f"a run of the store {note.store}: forget it there")
     named = named_in(note.folder).ids & wanted
     if named or not note.copies.isdisjoint(copied_hashes(note.folder)):
-        return HeldRun(note.folder, named, note.file)
+        return HeldRun(note.folder, named)
     if half_written(note.folder):
-        return HeldRun(note.folder, note=note.file, only_half=True)
+        return HeldRun(note.folder, only_half=True)
     return HeldRun(note.folder, untouched="which the store notes as a run's, but no run of these stages is there")
 
 
@@ -578,6 +606,8 @@ def _copies(found: Sequence[MadeWith], folders: AbstractSet[Path]) -> Iterator[s
             if copy.path not in folders | without and copy.path.is_dir():
                 yield f"{copy.path}, a run that names none of them; its models may have been trained on them"
         elif copy.run is None:
-            yield f"{copy.path}, {copy.what} that may have been trained on them"
+            if copy.what == DECOY_AUDIT and copy.path.parent in folders:  # it goes with the run
+                continue
+            yield f"{copy.path}, {copy.what} that may have been made with them"
         elif not folders.isdisjoint({copy.run, *copy.run.parents}) or not has_run(copy.run):
             yield f"{copy.path}, the {copy.what} of {copy.run}"
