@@ -150,3 +150,10 @@ def test_classes_and_shape():
     samples = Samples(torch.zeros(2, 1, 2, 2), torch.tensor([0, 1]), ("a", "b"))
     data = Dataset("x", samples, None, ("p", "q"))
     assert (data.classes, data.shape) == (2, (1, 2, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_tables_of_whole_numbers_are_taken_as_they_are(dtype):
+    x = torch.tensor([[0, 100], [7, 3]], dtype=dtype)
+    samples = Dataset.from_arrays(x, [0, 1], unbounded=True).train
+    assert samples.x.tolist() == [[0.0, 100.0], [7.0, 3.0]]

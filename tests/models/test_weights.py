@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from residuum.core.errors import InputError
-from residuum.models import build_model, init_from, load_weights, save_weights
+from residuum.models import build_model, init_from, load_state, load_weights, save_weights
 
 
 @pytest.fixture
@@ -144,3 +144,15 @@ def test_weights_that_contradict_their_architecture_are_refused(model, tmp_path)
     save_file(weights, tmp_path / "w", {"residuum": record})
     with pytest.raises(InputError, match=r"lacks weights 'fc.bias'"):
         load_weights(tmp_path / "w")
+
+
+@pytest.mark.parametrize("head", ["model.", "net.", "model._orig_mod.", "module.net."])
+def test_weights_below_one_attribute_belong_to_the_network(tmp_path, head):
+    """A Lightning module saves the network that it holds under the name of the attribute."""
+    made, other = (build_model("mlp", (4,), 3, seed=seed) for seed in (1, 2))
+    torch.save({"state_dict": {head + name: values for name, values in made.state_dict().items()}}, tmp_path / "l.ckpt")
+    load_state(other, tmp_path / "l.ckpt")
+    assert all(map(torch.equal, other.state_dict().values(), made.state_dict().values()))
+    torch.save({"a.weight": torch.ones(1), "b.bias": torch.ones(1)}, tmp_path / "other.pt")
+    with pytest.raises(InputError, match="belongs to another architecture"):
+        load_state(other, tmp_path / "other.pt")

@@ -1,11 +1,13 @@
 """What does not fit is said: another order of classes, other inputs, training mode, foreign weights."""
 
+import re
+
 import pytest
 import torch
 from tests.request.conftest import MEAN, STD, HerNet
 from torch import nn
 
-from residuum import wrap
+from residuum import InputError, Request, wrap
 from residuum.core.errors import ResiduumWarning
 
 
@@ -59,3 +61,32 @@ def test_training_mode_and_probabilities_are_said(case):
 def test_foreign_weights_are_said(case):
     problems = case.request().check(wrap(HerNet(), mean=MEAN, std=STD)).problems
     assert any("are these its weights" in text for text in problems)
+
+
+@pytest.mark.parametrize(("training", "held_out", "words"), [
+    (1, 1, "data: expected labels 0..2, because the model returns 3 outputs, got 1..3; number the classes from 0"),
+    (0, 2, "held_out: expected labels 0..2, because the model returns 3 outputs, got 4; number its classes as those"),
+])  # fmt: skip
+def test_labels_beyond_the_outputs_are_said_of_the_data_that_have_them(training, held_out, words):
+    x, y = torch.rand(30, 4, generator=torch.Generator().manual_seed(1)), torch.arange(30) % 3
+    request = Request((x, y + training), ["3"], held_out=(x + 1, y + held_out))
+    with pytest.raises(InputError, match=re.escape(words)):
+        request.check(wrap(nn.Linear(4, 3), bounds=None))
+
+
+def test_where_the_logits_are_is_asked_first():
+    x, y = torch.rand(30, 4, generator=torch.Generator().manual_seed(1)), torch.arange(30) % 3
+    model = wrap(_Scores(nn.Linear(4, 3)), bounds=None)
+    with pytest.raises(InputError, match=r"^expected logits from _Scores, which returns dict; say where .* logits=$"):
+        Request((x, y), ["3"]).check(model)
+
+
+class _Scores(nn.Module):
+    """A network that returns a dictionary without `logits`."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        return {"scores": self.net(x)}

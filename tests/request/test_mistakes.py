@@ -93,6 +93,18 @@ def test_a_training_function_that_trains_on_everything_is_refused(tmp_path):
     assert run.verdicts["row"].verdict is Verdict.NOT_COMPARABLE
 
 
+def test_a_reference_that_is_the_original_is_refused(tmp_path):
+    case = Case(tmp_path)
+    with pytest.raises(InputError, match=r"never saw the forgotten samples, got the original's weights; give models"):
+        case.audit(reference=case.model, controls=0)
+
+
+def test_a_network_of_another_shape_is_said_to_be_the_functions(tmp_path):
+    case = Case(tmp_path, lambda samples, seed: nn.Linear(samples.shape[0], 7))
+    with pytest.raises(InputError, match=r"^retrain: the model returns 7 outputs per sample"):
+        case.audit()
+
+
 def test_an_undertrained_reference_is_refused(tmp_path):
     run = Case(tmp_path, lambda samples, seed: fitted(samples, seed, epochs=2)).audit()
     assert "retain fit" in failed(run)

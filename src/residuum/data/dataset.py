@@ -178,7 +178,8 @@ def _inputs(x: Array, name: str, bounded: bool) -> Tensor:
     if bounded and not values.is_floating_point():
         raise InputError(f"{name} must be uint8 or floats in [0, 1], got {values.dtype}; use {name}.astype('uint8')")
     values = values.float() if values.dtype == torch.bool else values
-    if values.is_complex() or (not values.is_floating_point() and bool(values.abs().max() >= LARGEST_INTEGER)):
+    whole = not (values.is_complex() or values.is_floating_point())
+    if values.is_complex() or (whole and bool(values.double().abs().max() >= LARGEST_INTEGER)):
         raise InputError(f"{name} must hold real numbers, integers below {LARGEST_INTEGER}, got {values.dtype}")
     return values.to(torch.float32, copy=True).contiguous()
 

@@ -124,6 +124,8 @@ def check_model(model: nn.Module, samples: Samples, classes: int) -> None:
     probe = samples.subset(range(min(PROBE, len(samples))))
     try:
         outputs = forward(model, probe)
+    except InputError:  # it says what to do
+        raise
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         others = {p.dtype for p in model.parameters() if p.is_floating_point()} - {torch.float32}
@@ -134,7 +136,8 @@ def check_model(model: nn.Module, samples: Samples, classes: int) -> None:
         two = "torch.stack([0 * z.flatten(), z.flatten()], 1)"
         raise InputError(f"the model returns one logit z for 2 classes; make it two: wrap(..., logits=lambda z: {two})")
     if outputs.ndim != 2 or len(outputs) != count:
-        raise InputError(f"the model must return logits ({count}, {classes}) for {count} samples, got {shape}")
+        fault = f"the model must return logits ({count}, {classes}) for {count} samples, got {shape}"
+        raise InputError(f"{fault}; if its output holds them elsewhere, say where with wrap(..., logits=)")
     if shape[1] != classes:
         fault = f"the model returns {shape[1]} outputs per sample, but there are {classes} classes"
         raise InputError(f"{fault}; build it with {classes} outputs")

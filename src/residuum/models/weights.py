@@ -99,10 +99,17 @@ def init_from(model: Model, path: Path | str) -> Model:
 
 
 def load_state(model: nn.Module, path: Path | str) -> None:
-    """Give the model, in place, the weights of a state dict: .safetensors, or .pt as `torch.save` writes it."""
+    """Give the model, in place, the weights of a state dict: .safetensors, or .pt as `torch.save` writes it.
+
+    All names may begin with the name of an attribute, as where a Lightning module holds the network.
+    """
     expected = model.state_dict()
     names = {_plain(name): name for name in expected}
-    state = {names.get(_plain(name), name): values for name, values in read_state(Path(path)).items()}
+    stored = {_plain(name): values for name, values in read_state(Path(path)).items()}
+    inner = {_plain(name.partition(".")[2]): values for name, values in stored.items()}
+    if inner.keys() == names.keys() and len({name.partition(".")[0] for name in stored}) == 1:
+        stored = inner
+    state = {names.get(name, name): values for name, values in stored.items()}
     _refuse_mismatch(expected, state, path)
     model.load_state_dict(state)
 

@@ -184,13 +184,31 @@ def class_names_of(class_names: Sequence[str] | None, source: Source) -> tuple[s
 
 
 def as_many_names(model: nn.Module, splits: Splits) -> tuple[str, ...]:
-    """Return a number for each output of the model, where no class has a name."""
+    """Return a number for each output of the model, where no class has a name; refuse labels beyond the outputs."""
     try:
         outputs = forward(model, splits.retain.subset([0]))
     except Exception:  # check_model says it in one line
         return splits.class_names
     many = int(outputs.shape[1]) if outputs.ndim == 2 else 0
+    if 1 < many < splits.classes:
+        _refuse_labels_beyond(many, splits)
     return tuple(map(str, range(many))) if many > splits.classes else splits.class_names
+
+
+def _refuse_labels_beyond(outputs: int, splits: Splits) -> None:
+    """Refuse labels that do not begin at 0, and labels that other samples have than those trained on."""
+    lowest, highest = int(splits.train.y.min()), int(splits.train.y.max())
+    if lowest > 0 and highest - lowest < outputs:
+        raise InputError(
+            f"data: expected labels 0..{outputs - 1}, because the model returns {outputs} outputs, got {lowest}.."
+            f"{highest}; number the classes from 0"
+        )
+    for name, part in {"held_out": splits.test, "validation": splits.validation}.items():
+        if highest < outputs and len(part) and int(part.y.max()) >= outputs:
+            raise InputError(
+                f"{name}: expected labels 0..{outputs - 1}, because the model returns {outputs} outputs, got "
+                f"{int(part.y.max())}; number its classes as those of the training data"
+            )
 
 
 def renumbered(source: Source, names: Sequence[str], what: str) -> Samples:

@@ -431,7 +431,10 @@ class Request:
             assert self.recipe is not None
             result = trained_by(self.recipe, model, self.splits.retain, child)
         result = replace(result, model=wrap_like(result.model, model))
-        check_model(result.model, self.splits.retain, self.fitted(model).classes)
+        try:
+            check_model(result.model, self.splits.retain, self.fitted(model).classes)
+        except InputError as error:
+            raise InputError(f"retrain: {error}") from None
         return result
 
     def further_training(self, model: nn.Module) -> Further | None:

@@ -78,6 +78,9 @@ class References:
         if self.reference is None and listed:
             raise InputError("expected a reference beside the controls; give reference=")
         models = [*([] if self.reference is None else [self.reference]), *listed]
+        if any(_same_weights(one, model) for one in models):
+            text = "expected reference and controls that never saw the forgotten samples, got the original's weights"
+            raise InputError(f"{text}; give models that were retrained without them")
         return [Made(wrap_like(one, model), "retrain", {"trained_by": "others"}) for one in models]
 
     def control_number(self, request: Request) -> int:
@@ -91,6 +94,14 @@ class References:
         """Return how many controls there may be in the end."""
         first = self.control_number(request)
         return MOST_CONTROLS if self.controls == "auto" and first and not self.surrogates else first
+
+
+def _same_weights(one: object, other: nn.Module) -> bool:
+    """Tell whether two networks have weights, and all of them equal."""
+    if not isinstance(one, nn.Module):
+        return False
+    ours, theirs = (list(model.state_dict().values()) for model in (one, other))
+    return bool(ours) and len(ours) == len(theirs) and all(map(torch.equal, ours, theirs))
 
 
 @dataclass(frozen=True)
@@ -256,18 +267,31 @@ def audited(
     try:
         while True:
             done = run(study, store=store, out=out, resources=resources, gallery=gallery, progress=progress)
-            controls = study.scenario.controls
-            more = controls_missing(done.record, live.training.most_controls - controls)
-            if not more:
+            larger = with_missing_controls(study, done, progress=progress)
+            if larger is study:
                 return done
-            if progress:
-                models = plural(controls + 1, "retrained model")
-                say(f"{models} do not tell even the original from a retrained one: {plural(more, 'control')} more")
-            scenario = study.scenario.model_copy(update={"controls": controls + more})
-            study = study.model_copy(update={"scenario": scenario})
+            study = larger
     finally:
         if live.unnamed:
             remove_subject(store, live.identity)
+
+
+def with_missing_controls(study: Study, done: Run, *, progress: bool = False) -> Study:
+    """Return the study with the controls that its run lacks to detect the original, or as it is if it lacks none."""
+    controls = study.scenario.controls
+    more = controls_missing(done.record, cast(LiveSubject, study.live).training.most_controls - controls)
+    if not more:
+        return study
+    if progress:
+        which = f"request {done.record.sequence.number}: " if done.record.sequence else ""
+        models = plural(controls + 1, "retrained model")
+        say(f"{which}{models} do not tell even the original from a retrained one: {plural(more, 'control')} more")
+    return with_controls(study, controls + more)
+
+
+def with_controls(study: Study, number: int) -> Study:
+    """Return the study with so many controls per seed."""
+    return study.model_copy(update={"scenario": study.scenario.model_copy(update={"controls": number})})
 
 
 def _perturbations(perturbations: object, model: nn.Module, splits: Splits) -> Placed:
