@@ -37,6 +37,15 @@ def test_everything_is_said_and_nothing_written(home, capsys):  # noqa: F811 (th
     ]
 
 
+def test_the_range_of_automatic_controls_is_said(home, capsys):  # noqa: F811 (the fixture)
+    options = ["--set", "retrain.controls=auto"]
+    assert run_command(["check", str(home / "deletion.toml"), *options]) == 1  # two samples are few
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("audit: ")]
+    assert line.startswith("audit: 6 models, about ")
+    assert "; at most 11 models, about " in line
+    assert "and 9 trainings by your function, if fewer do not detect the original; memory about" in line
+
+
 def test_copies_leaks_and_sizes_are_problems_and_exit_code_1(home, tmp_path, capsys):  # noqa: F811 (the fixture)
     made = {}
     exec(compile(NET, "net.py", "exec"), made)

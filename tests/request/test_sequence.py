@@ -14,11 +14,14 @@ from tests.request.test_steps import KILLED
 
 from residuum import InputError, Recipe, Request, wrap
 from residuum.cli import run_command
+from residuum.cli.printing import print_requests, print_run
+from residuum.judging import controls_missing
 from residuum.record import UtilityChip, Verdict
 from residuum.record.run import load_runs
 from residuum.reporting import report
 from residuum.reporting.request_chart import cost, panels, retraining
 from residuum.request import AuditOptions, audit_requests
+from residuum.request.file import in_file_words
 
 TICKETS = {"2026-09.txt": "3\n7\n", "2026-10.txt": "11\n20\n21\n", "2026-11.txt": "30\n"}
 
@@ -132,6 +135,38 @@ def test_requests_in_python_are_the_same_machinery(tmp_path):
         audit_requests([first, second], model, [one], options)
 
 
+def test_each_request_gets_the_controls_that_it_needs(tmp_path, capsys):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(90, 4, generator=generator)
+    y = x[:, :3].argmax(1)
+    recipe = Recipe(epochs=2, lr=0.05, optimizer="adamw", batch_size=32)
+    first = Request((x[:60], y[:60]), ["3", "7"], held_out=(x[60:], y[60:]), recipe=recipe)
+    requests = [first, first.then(["11"])]
+    model = wrap(torch.nn.Linear(4, 3))
+    one = first.unlearn(model, "gd:epochs=1")
+    two = requests[1].unlearn(one.model, "gd:epochs=1")
+    place = {"out": tmp_path / "runs", "store": tmp_path / "store", "progress": True}
+    runs = audit_requests(requests, model, [one, two], AuditOptions(draws=5, taus=[0, 0.1]), **place)
+    made = [len(run.record.controls) for run in runs]
+    assert min(made) == 3  # where retrained models are told from the original, no more are made
+    assert max(made) == 8
+    assert [controls_missing(run.record, 8 - number) for run, number in zip(runs, made, strict=True)] == [0, 0]
+    number = 1 + made.index(8)
+    words = f"request {number}: 4 retrained models do not tell even the original from a retrained one: 5 controls more"
+    assert words in capsys.readouterr().err
+    report(tmp_path / "runs")
+    assert (tmp_path / "runs" / "index.html").is_file()
+
+
+def test_warnings_are_printed_in_the_words_of_the_request_file(row, capsys):
+    warned = ["soft_reset: soft_reset lost 2.5 points of retain accuracy; try budget=0.75"]
+    runs = [replace(run, record=run.record.model_copy(update={"warnings": warned})) for run in runs_of(row)]
+    print_requests(runs, row, 0.0, as_json=False, words=in_file_words)
+    print_run(runs[0], 0.0, as_json=False, words=in_file_words)
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("retain accuracy; try unlearn.budget=0.75") == 4
+
+
 def test_a_killed_sequence_goes_on(row, tmp_path):
     for name in ("net.py", "w.pt", "held.npz", "deletion.toml"):
         shutil.copy(row / name, tmp_path)
@@ -144,6 +179,7 @@ def test_a_killed_sequence_goes_on(row, tmp_path):
     before = [path.stat().st_mtime_ns for path in weights]
     again = subprocess.run([sys.executable, "-m", "residuum", *command], check=False, capture_output=True, text=True)
     assert again.returncode == 1  # one sample proves nothing
+    assert "residuum: request 2: soft_reset: retain accuracy" in again.stderr
     assert "try: more retrained models: residuum run" in again.stderr
     assert f"--requests {tmp_path / 'tickets'} --set retrain.controls=" in again.stderr
     assert "18 stages: 18 finished, 0 to run" in again.stderr

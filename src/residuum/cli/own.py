@@ -177,9 +177,11 @@ def audit_model(
     if decoys:
         audit_decoys(request.read(), output)
         return
+    from residuum.request.file import in_file_words
+
     start = time.perf_counter()
     run = audited_run(request.read(), output, workers, yes)
-    print_run(run, start, as_json=output.as_json)
+    print_run(run, start, as_json=output.as_json, words=in_file_words)
     output.exit_if_failed([run])
 
 
@@ -255,6 +257,7 @@ def run_request(name: str, file: RequestFile, output: options.ReportOptions, wor
     from residuum.record.folder import STATEMENT
     from residuum.reporting import report
     from residuum.reporting.statement import write_statement
+    from residuum.request.file import in_file_words
     from residuum.request.steps import deletion, failures, next_steps
 
     start = time.perf_counter()
@@ -262,7 +265,7 @@ def run_request(name: str, file: RequestFile, output: options.ReportOptions, wor
     for line in lines:
         say(line)
     run = audited_run(file, output, workers, yes, request)
-    print_run(run, start, as_json=output.as_json)
+    print_run(run, start, as_json=output.as_json, words=in_file_words)
     if reasons := failures(run):
         steps = [f"try: {text}" for text in next_steps(file, run, name)]
         tell("\n".join([*(f"residuum: not passed: {reason}" for reason in reasons), *steps]), err=True)
@@ -287,6 +290,7 @@ def run_in_a_row(
     """Carry out a request for each list of ids in a folder; exit with 1 if the audit of the last does not pass."""
     from residuum.core.errors import ResiduumWarning
     from residuum.reporting import report
+    from residuum.request.file import in_file_words
     from residuum.request.sequence import audited_sequence, file_studies, ticket_files
     from residuum.request.steps import failures, next_steps
     from residuum.studies.execution import MOST_DAYS, Resources
@@ -297,12 +301,12 @@ def run_in_a_row(
     lists = [path.resolve() for path in ticket_files(folder)]
     with file_words(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ResiduumWarning)  # they are in the record
-        studies = file_studies(file, lists, workers=workers)
+        studies = file_studies(file, lists, workers=workers, progress=True)
         output.check_conditions(studies[0].labels)
         out, store = file.output.folder, file.output.store
         runs = audited_sequence(studies, out, store, resources, gallery, progress=True)
     report(out, gallery=gallery, samples=output.samples)
-    print_requests(runs, out, start, as_json=output.as_json)
+    print_requests(runs, out, start, as_json=output.as_json, words=in_file_words)
     output.exit_if_failed(runs)
     if reasons := failures(runs[-1]):
         steps = [f"try: {text}" for text in next_steps(file, runs[-1], f"{name} --requests {folder}")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,21 +15,23 @@ if TYPE_CHECKING:
     from residuum.record.run import Run
 
 
-def print_run(run: Run, start: float, *, as_json: bool) -> None:
-    """Print the record, or verdicts, tables, warnings, and where the files are."""
+def print_run(run: Run, start: float, *, as_json: bool, words: Callable[[str], str] = str) -> None:
+    """Print the record, or verdicts, tables, warnings in the words of this interface, and where the files are."""
     if as_json:
         options.print_json(run.record.as_dict())
         return
     from residuum.reporting.terminal import print_lines, print_tables, run_tables
 
     print_tables(partial(run_tables, run))
-    print_lines(f"warning: {text}" for text in run.record.warnings)
+    print_lines(f"warning: {words(text)}" for text in run.record.warnings)
     print_lines(
         [f"{run.folder}: results.json, report.html, table.tex and table.csv after {time.perf_counter() - start:.0f} s"]
     )
 
 
-def print_requests(runs: list[Run], folder: Path, start: float, *, as_json: bool) -> None:
+def print_requests(
+    runs: list[Run], folder: Path, start: float, *, as_json: bool, words: Callable[[str], str] = str
+) -> None:
     """Print the records, or the verdicts over all requests, when to retrain, the warnings, and where the files are."""
     if as_json:
         options.print_json([run.record.as_dict() for run in runs])
@@ -39,7 +42,7 @@ def print_requests(runs: list[Run], folder: Path, start: float, *, as_json: bool
 
     print_tables(lambda width: [requests_table(runs)])
     for number, run in enumerate(runs, start=1):
-        print_lines(f"warning: request {number}: {text}" for text in run.record.warnings)
+        print_lines(f"warning: request {number}: {words(text)}" for text in run.record.warnings)
     print_lines(f"failed: row {label}: {reason}" for label, reason in runs[-1].record.failed.items())
     files = f"index.html, requests.csv and a run for each of {plural(len(runs), 'request')}"
     print_lines([f"{folder}: {files} after {time.perf_counter() - start:.0f} s", *map(str, retraining(runs).values())])

@@ -86,6 +86,8 @@ def requests_table(runs: Sequence[Run]) -> Table:
 def index_text(runs: Sequence[Run]) -> str:
     """Return the page over all requests, from their runs in order."""
     style, record = stylesheet(), runs[-1].record
+    # a request may have more controls than another
+    rows = {label: role for role in ORDER for run in runs for label in run.record.rows_of(role)}
     steps = [
         {
             "number": number,
@@ -102,9 +104,10 @@ def index_text(runs: Sequence[Run]) -> str:
         "requests.html.j2",
         record=record,
         steps=steps,
-        rows={label: role for role in ORDER for label in record.rows_of(role)},
-        verdicts={label: [run.verdicts[label] for run in runs if label in run.verdicts] for label in record.methods},
+        rows=rows,
+        verdicts={label: [run.verdicts[label] for run in runs if label in run.verdicts] for label in rows},
         figures=figures,
+        first_record=lambda label: next(run.record for run in runs if label in run.record.methods),
         chart=request_chart,
         panels=partial(request_chart.panels, runs),
         retraining=request_chart.retraining(runs),

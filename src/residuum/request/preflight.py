@@ -6,6 +6,7 @@ import resource
 import sys
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import nn
@@ -18,9 +19,11 @@ from residuum.request.checking import Check
 from residuum.request.copies import copied_ids
 from residuum.request.file import RequestFile, in_file_words
 from residuum.request.request import Request
-from residuum.studies.estimates import WorkLeft, work_left
+from residuum.request.study import with_controls
+from residuum.studies.estimates import duration, work_left
 from residuum.studies.planning import plan
 from residuum.studies.study import Study
+from residuum.studies.subjects import LiveSubject
 
 FEW = 5  # samples to forget below which an audit rarely tells anything
 MOST_PAIRS = 10**8  # of samples that a check compares: about a second
@@ -75,14 +78,22 @@ def preflight(file: RequestFile) -> Preflight:
 
 
 def audit_words(study: Study, file: RequestFile, model: nn.Module) -> str:
-    """Return what an audit costs: retrained models, time, and memory as far as reading and timing have shown it."""
-    plans = [plan(study)]
-    work: WorkLeft = work_left([study], file.output.store, plans)
-    models = len(study.labels)
+    """Return what an audit costs: retrained models, time, and memory as far as reading and timing have shown it.
+
+    Where it may add controls, it also says what it costs with as many as there may be.
+    """
+    models, most = len(study.labels), cast(LiveSubject, study.live).training.most_controls
+    work = work_left([study], file.output.store, [plan(study)])
+    words = str(work) if work.seconds else "everything is in the store"
+    if most > study.scenario.controls:
+        largest = with_controls(study, most)
+        models, more = len(largest.labels), work_left([largest], file.output.store, [plan(largest)])
+        trainings = f" and {plural(more.untimed, 'training')} by your function" if more.untimed else ""
+        words += f"; at most {models} models, about {duration(sum(more.seconds.values()))}{trainings}"
+        words += ", if fewer do not detect the original"
     weights = sum(value.numel() * value.element_size() for value in model.state_dict().values())
     needed = peak_memory() + COPIES * models * weights
-    time = str(work) if work.seconds else "everything is in the store"
-    return f"{plural(models, 'model')}, {time}; memory about {needed / 2**20:,.0f} MiB"
+    return f"{plural(len(study.labels), 'model')}, {words}; memory about {needed / 2**20:,.0f} MiB"
 
 
 def peak_memory() -> int:

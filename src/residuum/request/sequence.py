@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from torch import nn
 
+from residuum.core.console import say
 from residuum.core.errors import InputError
 from residuum.record.folder import OWN_RUN, note_written
 from residuum.record.run import Run
 from residuum.request.models import Unlearned
 from residuum.request.request import Request
 from residuum.request.steps import unlearned_once
-from residuum.request.study import AuditOptions, References, request_study
+from residuum.request.study import AuditOptions, References, request_study, with_missing_controls
 from residuum.studies.execution import STORE, Resources, run_requests
 from residuum.studies.maintenance import remove_subject
 from residuum.studies.study import Study
@@ -34,7 +35,7 @@ def audit_requests(
     unlearned: Sequence[Unlearned],
     options: AuditOptions | None = None,
     *,
-    controls: int = 3,
+    controls: int | Literal["auto"] = "auto",
     out: Path | str = "runs/requests",
     store: Path | str = STORE,
     resources: Resources | None = None,
@@ -50,7 +51,8 @@ def audit_requests(
         model: The model before the first request.
         unlearned: What `unlearn` returned for each request, the second from the model of the first, and so on.
         options: How to measure.
-        controls: How many retrained models to make beside the reference, for each request.
+        controls: How many retrained models to make beside the reference, for each request; "auto" makes three, then
+            more where the original would not be detected, at most eight.
         out: Folder of all runs.
         store: Folder of finished stages: the same call again computes only what is missing.
         resources: How many days of one core the audits may take.
@@ -108,14 +110,22 @@ def audited_sequence(
     *,
     progress: bool = False,
 ) -> list[Run]:
-    """Return the runs of the studies; what no other process could use again is removed from the store."""
+    """Return the runs of the studies; what no other process could use again is removed from the store.
+
+    Each gets controls of its own, until its original would be detected, as `audited` makes them for one request.
+    """
     subjects = [cast(LiveSubject, study.live) for study in studies]
     for number in range(1, len(studies) + 1):
         note_written(out / f"request-{number}", OWN_RUN)
     if any(subject.unnamed for subject in subjects):
         resources = replace(resources or Resources(), workers=1)  # no other process has the same objects
     try:
-        return run_requests(studies, store=store, out=out, resources=resources, gallery=gallery, progress=progress)
+        while True:
+            runs = run_requests(studies, store=store, out=out, resources=resources, gallery=gallery, progress=progress)
+            larger = [with_missing_controls(*pair, progress=progress) for pair in zip(studies, runs, strict=True)]
+            if all(one is study for one, study in zip(larger, studies, strict=True)):
+                return runs
+            studies = larger
     finally:
         for subject in subjects:
             if subject.unnamed:
@@ -134,7 +144,9 @@ def ticket_files(folder: Path) -> list[Path]:
     return files
 
 
-def file_sequence(file: RequestFile, lists: Sequence[Path]) -> tuple[list[Request], list[Unlearned]]:
+def file_sequence(
+    file: RequestFile, lists: Sequence[Path], *, progress: bool = False
+) -> tuple[list[Request], list[Unlearned]]:
     """Return the requests of a file, one for each list of ids, and their unlearned models, which are saved."""
     if file.unlearn.decoys:
         raise InputError("decoys are forgotten with one request, and this is a row of them; leave unlearn.decoys out")
@@ -145,13 +157,15 @@ def file_sequence(file: RequestFile, lists: Sequence[Path]) -> tuple[list[Reques
     for number, request in enumerate(requests, start=1):
         weights = file.output.folder / f"unlearned-{number}.safetensors"
         unlearned.append(unlearned_once(file, request, model, weights))
+        if progress:
+            say(f"request {number}: {unlearned[-1]}")
         model = request.network(weights)  # as another process would start from it
     return requests, unlearned
 
 
-def file_studies(file: RequestFile, lists: Sequence[Path], *, workers: int = 1) -> list[Study]:
+def file_studies(file: RequestFile, lists: Sequence[Path], *, workers: int = 1, progress: bool = False) -> list[Study]:
     """Return the studies of a file's requests in a row; a worker process makes its own from these values."""
-    requests, unlearned = file_sequence(file, lists)
+    requests, unlearned = file_sequence(file, lists, progress=progress)
     first = requests[0]
     references = file.references(first.network)
     studies = sequence_studies(requests, first.model, unlearned, references, file.audit.options, workers=workers)
