@@ -26,7 +26,7 @@ NOTATION = """!!! note "Notation"
 @cache
 def names() -> list[str]:
     """Return the methods that ship with Residuum, in the order of the table in the guide."""
-    return list(METHODS.ours)
+    return list(METHODS.built_in)
 
 
 @cache
