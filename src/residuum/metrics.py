@@ -177,10 +177,13 @@ def attack_failure(seen: Array, unseen: Array, queried: Array, *, seed: int = 0)
     total = len(seen) + len(unseen)
     if total > MOST_TRAINED:
         warn(f"the membership attack is fitted on {MOST_TRAINED:,} of {total:,} samples, chosen by seed")
-        rng, many = np.random.default_rng(seed), min(max(1, round(MOST_TRAINED * len(seen) / total)), MOST_TRAINED - 1)
+        rng, size_seen = (
+            np.random.default_rng(seed),
+            min(max(1, round(MOST_TRAINED * len(seen) / total)), MOST_TRAINED - 1),
+        )
         seen, unseen = (
             values if len(values) <= size else rng.choice(values, size, replace=False)
-            for values, size in ((seen, many), (unseen, MOST_TRAINED - many))
+            for values, size in ((seen, size_seen), (unseen, MOST_TRAINED - size_seen))
         )
     attacker = SVC(C=3, gamma="auto", kernel="rbf")
     attacker.fit(np.concatenate([seen, unseen])[:, None], np.repeat([1, 0], [len(seen), len(unseen)]))

@@ -50,8 +50,8 @@ STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-class BrokenPromise(AssertionError):  # noqa: N818 (the name of what happened)
-    """A component does not do what all components of its kind promise."""
+class BrokenPromise(AssertionError):  # noqa: N818 (the name says what happened)
+    """A component does not keep a promise of its kind."""
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ def _spoiled(splits: Splits, part: str) -> Splits:
     """
     samples: Samples = getattr(splits, part)
     in_part = torch.tensor([name in set(samples.ids) for name in splits.train.ids])
-    train_x, x = (them.batch(torch.arange(len(them)))[0] for them in (splits.train, samples))
+    train_x, x = (part_samples.batch(torch.arange(len(part_samples)))[0] for part_samples in (splits.train, samples))
     spoiled = 1 - x if part == "retain" else torch.full_like(x, float("nan"))
     train_x[in_part] = spoiled[: int(in_part.sum())]
     train_samples = Samples(train_x, splits.train.y, splits.train.ids)

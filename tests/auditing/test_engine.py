@@ -214,7 +214,9 @@ def test_an_audit_does_not_go_on_from_another_one(networks, reference, samples, 
         ((dict(zip(networks, reversed(networks.values()), strict=True)), reference, samples, PGD(steps=2)), {}),
         ((networks, reference, brighter, PGD(steps=2)), {}),
     ]:
-        with pytest.raises(InputError, match=r"expected the checkpoint of the same audit, got another's: .*audit\.pt"):
+        with pytest.raises(
+            InputError, match=r"expected the checkpoint of the same audit, got that of another audit: .*audit\.pt"
+        ):
             counted(*asked, **kept | changed)
 
 

@@ -61,10 +61,10 @@ class AuditResult:
             for tables, further in ((self.counts, more.counts), (self.heldout, more.heldout))
         )
         settings = self.settings | {"draws": more.settings["first_draw"] + more.settings["draws"]}
-        before, now = (
+        of_pilot, of_all = (
             set(result_warnings(tables, settings["confidence"], self.exact)) for tables in (self.counts, counts)
         )
-        warned = sorted((set(self.warnings) - before) | set(more.warnings) | now)
+        warned = sorted((set(self.warnings) - of_pilot) | set(more.warnings) | of_all)
         return AuditResult(counts, settings, warned, self.exact, heldout)
 
 
@@ -270,13 +270,15 @@ class Auditor:
             )
             spans = schedules[0].spans
             ends = [max(last, int(total)) for (_, last), total in zip(spans, needed, strict=True)]
-            rest = replace(schedules[0], spans=tuple((last, end) for (_, last), end in zip(spans, ends, strict=True)))
+            remaining = replace(
+                schedules[0], spans=tuple((last, end) for (_, last), end in zip(spans, ends, strict=True))
+            )
             fewer = [
                 replace(schedule, spans=as_many(ends, len(samples), len(part)))
                 for schedule, part in zip(schedules[1:], sets[1:], strict=True)
             ]
-            more, *of_heldout = counting([rest, *fewer])
-            counts = {name: table + more[name] for name, table in pilot.items()}
+            further, *of_heldout = counting([remaining, *fewer])
+            counts = {name: table + further[name] for name, table in pilot.items()}
         if budget.first == 0:  # a continuation is judged together with its beginning
             warned += issue_warnings(result_warnings(counts, self.confidence, exact))
         return AuditResult(counts, settings, warned, exact, *of_heldout)

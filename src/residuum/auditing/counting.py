@@ -121,13 +121,13 @@ class Schedule:
             if not columns:
                 continue
             for block, inside in [(0, slice(first, last))] if self.enumerated else block_slices(first, last):
-                many = inside.stop - inside.start
-                for part in torch.split(positions, max(1, self.rows // many)):
+                draws = inside.stop - inside.start
+                for part in torch.split(positions, max(1, self.rows // draws)):
                     randomness = [
                         self.enumerated or self.draw(block_generator(self.seed, name, block), BLOCK).rows(inside)
                         for name in (self.samples.ids[position] for position in part)
                     ]
-                    repeated = part.repeat_interleave(many)
+                    repeated = part.repeat_interleave(draws)
                     yield DrawBatch(columns, repeated, *self.samples.batch(repeated), stack(randomness))
 
 
@@ -197,8 +197,8 @@ class SavedCounts:
     def __post_init__(self) -> None:
         state = self.checkpoint.restore() or {"identity": self.identity, "states": []}
         if state["identity"] != self.identity:
-            where = self.checkpoint.path
-            raise InputError(f"expected the checkpoint of the same audit, got another's: {where}; name another file")
+            other = f"that of another audit: {self.checkpoint.path}"
+            raise InputError(f"expected the checkpoint of the same audit, got {other}; give another file")
         self.earlier = state["states"]
 
     def resumed(self, state: State) -> State:

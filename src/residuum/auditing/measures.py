@@ -49,8 +49,8 @@ def measure(counts: Counts, *, confidence: float = 0.95, bootstrap_seed: int, ex
     counts = counts if list(counts.ids) == order else counts.subset(order)
     z = normal_quantile(confidence)
     certain = exact_radii(counts, exact)
-    recognized, more = counts.reference_right > 0, counts.method_right > counts.reference_right
-    significant = more if exact else discoveries(sign_test(counts))
+    recognized, more_often = counts.reference_right > 0, counts.method_right > counts.reference_right
+    significant = more_often if exact else discoveries(sign_test(counts))
     return {
         "taus": [float(tau) for tau in counts.taus],
         "draws": [int(draws) for draws in counts.draws.min(axis=0)],
@@ -59,8 +59,10 @@ def measure(counts: Counts, *, confidence: float = 0.95, bootstrap_seed: int, ex
         "difference": difference(counts, certain, z),
         "disagreement": share_interval(counts.draws - counts.same_prediction, counts, certain, confidence),
         "unlearn_accuracy": share_interval(counts.draws - counts.method_right, counts, certain, confidence),
-        "prevalence": interval(more.mean(0), *wilson_interval(more.mean(0), len(counts), z)),  # over samples
-        "prevalence_defined": json_numbers(mean_where(recognized, (recognized & more).astype(np.float64))),
+        "prevalence": interval(
+            more_often.mean(0), *wilson_interval(more_often.mean(0), len(counts), z)
+        ),  # over samples
+        "prevalence_defined": json_numbers(mean_where(recognized, (recognized & more_often).astype(np.float64))),
         "prevalence_significant": json_numbers(np.where(counts.taus == 0, np.nan, significant.mean(0))),
     }
 
@@ -144,8 +146,8 @@ def first_radius(counts: Counts, *, exact: bool = False) -> dict[str, float | No
     >>> first_radius(counts)
     {'a': 0.2, 'b': None}
     """
-    more = counts.method_right > counts.reference_right
-    recognized = np.where(exact_radii(counts, exact), more, discoveries(sign_test(counts)))
+    more_often = counts.method_right > counts.reference_right
+    recognized = np.where(exact_radii(counts, exact), more_often, discoveries(sign_test(counts)))
     order = np.argsort(counts.taus)
     firsts = (next((float(counts.taus[t]) for t in order if row[t]), None) for row in recognized)
     return dict(zip(counts.ids, firsts, strict=True))

@@ -239,9 +239,9 @@ def completeness(counts: Counts, *, confidence: float = 0.95, exact: bool = Fals
     """
     joint, z = counts.joint, normal_quantile(confidence)
     p_o, p_m, p_a = (joint @ right / counts.draws for right in (ORIGINAL, METHOD, REFERENCE))
-    left, whole = (p_o - p_m).mean(0), (p_o - p_a).mean(0)
+    progress, gap = (p_o - p_m).mean(0), (p_o - p_a).mean(0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        value = np.where(whole > 0, left / whole, np.nan)
+        value = np.where(gap > 0, progress / gap, np.nan)
     n, residuals = len(counts), [step - step.mean(0) for step in (p_o - p_m, p_o - p_a)]
     scale = n * (n - 1) if n > 1 else np.nan
     over_samples = [(residuals[i] * residuals[j]).sum(0) / scale for i, j in PAIRS]
@@ -253,10 +253,10 @@ def completeness(counts: Counts, *, confidence: float = 0.95, exact: bool = Fals
         for i, j in PAIRS
     ]
     certain = exact_radii(counts, exact)
-    gap_low = np.where(certain, whole, whole - z * np.sqrt(over_draws[2]))
-    draw_ends = (np.where(certain, value, end) for end in fieller(left, whole, over_draws, z))
+    gap_low = np.where(certain, gap, gap - z * np.sqrt(over_draws[2]))
+    draw_ends = (np.where(certain, value, end) for end in fieller(progress, gap, over_draws, z))
     low, high, draw_low, draw_high = (
-        np.where(np.isnan(value), np.nan, end) for end in (*fieller(left, whole, over_samples, z), *draw_ends)
+        np.where(np.isnan(value), np.nan, end) for end in (*fieller(progress, gap, over_samples, z), *draw_ends)
     )
     return interval(value, low, high) | {
         "draw_low": json_numbers(draw_low),

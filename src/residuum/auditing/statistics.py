@@ -140,10 +140,10 @@ def bootstrap_ratio(p_m: Floats, p_a: Floats, *, confidence: float, seed: int) -
     """
     rng = np.random.default_rng(seed)
     n = len(p_m)
-    both = np.concatenate([p_m, p_a], axis=1)
-    sums = np.empty((BOOTSTRAP_RESAMPLES, both.shape[1]))
+    rates = np.concatenate([p_m, p_a], axis=1)
+    sums = np.empty((BOOTSTRAP_RESAMPLES, rates.shape[1]))
     for row in sums:
-        row[:] = np.bincount(rng.integers(n, size=n), minlength=n) @ both
+        row[:] = np.bincount(rng.integers(n, size=n), minlength=n) @ rates
     top, bottom = np.split(sums, 2, axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = top / bottom

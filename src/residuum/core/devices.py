@@ -1,6 +1,6 @@
 """The device of this process, and the Fabric that connects it with the other processes of a run.
 
-A process alone needs nothing of this. Several processes, accelerators and mixed precision go through lightning-fabric
+A single process needs none of this. Several processes, accelerators and mixed precision go through lightning-fabric
 (extra `dist`). The command that starts a run launches Fabric once, with `launched`. The training loop and the counting
 loop find it here and share their work; all other code runs alike in every process.
 """

@@ -88,9 +88,9 @@ EXPECTED = {  # what a setting should have been, by the beginning of the type of
 
 
 def expected(problems: Iterable[Mapping[str, Any]], depth: int) -> str:
-    """Return what a setting should have been, in pydantic's complaints about it, one for each alternative.
+    """Return what a setting should be, from pydantic's complaints about it, one for each alternative.
 
-    A place of more than `depth` parts that ends in a position is that of an item of a list.
+    A complaint whose place has more than `depth` parts and ends in a position is about an item of a list.
 
     >>> expected([{"type": "int_parsing", "loc": ("size",)}, {"type": "float_type", "loc": ("size", "tuple", 1)}], 1)
     'expected a whole number or a list of numbers'

@@ -249,8 +249,8 @@ def _put(source: Path, target: Path) -> None:
 def remove_files(folder: Path, names: Sequence[str]) -> None:
     """Remove files by their paths below a folder, and folders that this empties.
 
-    All are renamed away, the first one first, before any is removed, the first one last: as long as something is left,
-    the first is in the folder or in one of those aside.
+    It renames all files, the first one first, and then removes them, the first one last. As long as anything is left,
+    the first file is in the folder or in a folder aside.
     """
     aside = folder / f"{ASIDE}{uuid4().hex}"
     aside.mkdir()

@@ -160,10 +160,13 @@ class Registry(UserDict[str, Component], Generic[Component]):
         """Add the component at `FILE.py:NAME` or `PACKAGE.MODULE:NAME`; return its name in the registry."""
         candidate = load_plugin(source)
         place, _, thing = source.rpartition(":")
-        name, whole = name_of(candidate, thing), f"{Path(place).resolve()}:{thing}" if place.endswith(".py") else source
-        if name in self.reserved or (name in self and self.sources.get(name) != whole):
+        name, origin = (
+            name_of(candidate, thing),
+            f"{Path(place).resolve()}:{thing}" if place.endswith(".py") else source,
+        )
+        if name in self.reserved or (name in self and self.sources.get(name) != origin):
             raise InputError(f"{self.kind} {name!r} of {source} is taken; give it another name")
-        self[name], self.sources[name] = self.accept(candidate), whole
+        self[name], self.sources[name] = self.accept(candidate), origin
         return name
 
     def named(self, spec: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -25,6 +25,33 @@ class LazyInputs(Protocol):
 
     def read(self, indices: Tensor) -> Callable[[], Tensor]:
         """Begin to read these positions; the returned function waits for the inputs, float32 in [0, 1]."""
+
+
+@dataclass(frozen=True)
+class DerivedInputs:
+    """Lazy inputs that a function computes: `reader` begins to read some rows and returns a function that waits.
+
+    >>> squares = DerivedInputs(lambda rows: lambda: rows[:, None].float() ** 2, (1,), torch.arange(5))
+    >>> squares.subset(torch.tensor([4, 2])).read(torch.tensor([0]))().tolist()
+    [[16.0]]
+    """
+
+    reader: Callable[[Tensor], Callable[[], Tensor]]
+    input_shape: tuple[int, ...]
+    rows: Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n, ...) as a tensor's."""
+        return (len(self.rows), *self.input_shape)
+
+    def subset(self, indices: Tensor) -> DerivedInputs:
+        """Return the inputs at these positions, unread."""
+        return replace(self, rows=self.rows[indices])
+
+    def read(self, indices: Tensor) -> Callable[[], Tensor]:
+        """Begin to read these positions; the returned function waits for the inputs."""
+        return self.reader(self.rows[indices])
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,8 @@ def toss(samples: Samples, decoys: int, held_out: int, seed: int) -> CoinSplit:
     (4, 8, True)
     """
     if decoys < 1 or held_out < 1 or decoys + held_out >= len(samples):
-        got = f"{decoys} decoys and {held_out} held out"
-        raise InputError(f"expected fewer than the {len(samples)} samples and at least one of each, got {got}")
+        sizes = f"at least one decoy and one held-out sample, and fewer than {len(samples)} together"
+        raise InputError(f"expected {sizes}, got {decoys} and {held_out}")
     labels, classes = samples.y.numpy(), int(samples.y.max()) + 1
     tossed = stratified(shuffled(samples.ids, seed, "coin"), labels, classes, decoys + held_out)[0]
     cut = stratified(tossed, labels, classes, decoys)

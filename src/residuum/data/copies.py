@@ -32,16 +32,16 @@ def equal_inputs(parts: Sequence[Samples], many: Samples) -> list[tuple[str, ...
     if all(isinstance(part.x, ImageFiles) for part in (*parts, many)):
         files = [cast(ImageFiles, part.x) for part in (*parts, many)]
         sizes = {state[0] for part in files[:-1] for state in part.states()}
-        alike = [row for row, state in enumerate(files[-1].states()) if state[0] in sizes]
+        same_size = [row for row, state in enumerate(files[-1].states()) if state[0] in sizes]
         hashes = [part.hashes for part in files[:-1]]
-        digests_of_many = set(files[-1].subset(torch.tensor(alike, dtype=torch.int64)).hashes)
+        digests_of_many = set(files[-1].subset(torch.tensor(same_size, dtype=torch.int64)).hashes)
     else:
         hashes = [list(_input_hashes(part)) for part in parts]
-        wanted = {digest for part in hashes for digest in part}
-        digests_of_many = {digest for digest in _input_hashes(many) if digest in wanted}
+        digests = {digest for part in hashes for digest in part}
+        digests_of_many = digests.intersection(_input_hashes(many))
     return [
-        tuple(name for name, digest in zip(part.ids, digests, strict=True) if digest in digests_of_many)
-        for part, digests in zip(parts, hashes, strict=True)
+        tuple(name for name, digest in zip(part.ids, part_hashes, strict=True) if digest in digests_of_many)
+        for part, part_hashes in zip(parts, hashes, strict=True)
     ]
 
 

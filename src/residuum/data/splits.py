@@ -88,10 +88,10 @@ def make_splits(
     selected = dataset if classes is None else keep_classes(dataset, classes)
     pool = selected.train if train_ids is None else _restricted(selected.train, train_ids, dataset.train)
     train, validation, test = _cut(selected, pool, Sizes(train_size, validation_size, test_size), seed)
-    this = dict(zip(FIELDS, (forget_class, forget_fraction, forget_ids), strict=True))
+    current = dict(zip(FIELDS, (forget_class, forget_fraction, forget_ids), strict=True))
     requests: list[ForgetRequest] = []
     removed: list[Positions] = []  # positions in the training set that each request removes; none overlap
-    for number, fields in enumerate((*earlier, this), start=1):
+    for number, fields in enumerate((*earlier, current), start=1):
         try:
             requests.append(_checked_request(fields, selected.class_names))
             if requests[-1].ids is None:

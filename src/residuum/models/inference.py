@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from residuum.core.errors import InputError, warn
+from residuum.core.errors import InputError, first_line, warn
 from residuum.core.samples import Samples
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -63,8 +63,7 @@ def private_copy(model: Model) -> Model:
     try:
         return copy.deepcopy(model, clones)
     except (RuntimeError, TypeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        text = f"expected a network that can be copied, got {type(model).__name__} ({reason})"
+        text = f"expected a network that can be copied, got {type(model).__name__} ({first_line(error)})"
         raise InputError(f"{text}; let its forward pass keep no lists or dictionaries of tensors on self") from error
 
 
@@ -127,10 +126,9 @@ def check_model(model: nn.Module, samples: Samples, classes: int) -> None:
     except InputError:  # it says what to do
         raise
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         others = {p.dtype for p in model.parameters() if p.is_floating_point()} - {torch.float32}
         hint = f"; its weights are {others.pop()} and inputs are float32: give model.float()" if others else ""
-        raise InputError(f"the model cannot take inputs of shape {probe.shape} ({reason}){hint}") from error
+        raise InputError(f"the model cannot take inputs of shape {probe.shape} ({first_line(error)}){hint}") from error
     count, shape = len(probe), tuple(outputs.shape)
     if len(outputs) == count and classes == 2 and shape in ((count,), (count, 1)):
         two = "torch.stack([0 * z.flatten(), z.flatten()], 1)"

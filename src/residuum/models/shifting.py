@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from residuum.core.errors import InputError, unknown_name
 from residuum.core.inputs import InputSpace, Unit
-from residuum.core.samples import LazyInputs, Samples
+from residuum.core.samples import DerivedInputs, Samples
 from residuum.models.inference import device_of, evaluating, private_copy
 
 PROBE = 256  # samples from which shape and spread of the layer's output are taken
@@ -97,27 +97,9 @@ def _outputs(model: nn.Module, layer: str, samples: Samples) -> Tensor:
 
 def with_shift(samples: Samples, size: int) -> Samples:
     """Return the samples as flat inputs with a shift of zero behind each; they are computed on demand."""
-    return replace(samples, x=WithShift(samples, torch.arange(len(samples)), size))
 
+    def reader(rows: Tensor) -> Callable[[], Tensor]:
+        read = samples.read(rows)
+        return lambda: torch.cat([read().flatten(1), torch.zeros(len(rows), size)], 1)
 
-@dataclass(frozen=True)
-class WithShift:
-    """Inputs of samples, flat, with `size` zeros behind each; `rows` are positions among the samples."""
-
-    samples: Samples
-    rows: Tensor
-    size: int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(n, d + m)."""
-        return len(self.rows), prod(self.samples.shape) + self.size
-
-    def subset(self, indices: Tensor) -> LazyInputs:
-        """Return the inputs at these positions."""
-        return replace(self, rows=self.rows[indices])
-
-    def read(self, indices: Tensor) -> Callable[[], Tensor]:
-        """Begin to read these positions; the returned function waits for the inputs."""
-        read = self.samples.read(self.rows[indices])
-        return lambda: torch.cat([read().flatten(1), torch.zeros(len(indices), self.size)], 1)
+    return replace(samples, x=DerivedInputs(reader, (prod(samples.shape) + size,), torch.arange(len(samples))))

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from residuum.core.errors import InputError
+from residuum.core.errors import InputError, first_line
 from residuum.core.files import read_json, regular_file, write_whole
 from residuum.models.inference import head_of
 from residuum.models.layers import Classifier, Normalize
@@ -149,11 +149,8 @@ def read_state(path: Path) -> dict[str, Tensor]:
     try:
         stored = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file may raise anything
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        hint = "save model.state_dict(), not the model"
-        raise InputError(
-            f"{path} is damaged or holds more than weights, and reading it could run code ({first[:80]}); {hint}"
-        ) from None
+        text = f"{path} is damaged or holds more than weights, and reading it could run code ({first_line(error):.80})"
+        raise InputError(f"{text}; save model.state_dict(), not the model") from None
     inner = next(
         (stored[key] for key in CHECKPOINT if isinstance(stored, dict) and isinstance(stored.get(key), dict)), stored
     )

@@ -118,9 +118,9 @@ class Substitution(Perturbation):
 
     def check(self, x: Tensor, space: InputSpace, ids: Sequence[str] | None = None) -> None:
         """Refuse inputs that are no token ids, the first by its id."""
-        whole = ((x == x.round()) & (x >= 0)).flatten(1).all(1)
-        if not bool(whole.all()):
-            row = int(whole.to(torch.uint8).argmin())
+        are_tokens = ((x == x.round()) & (x >= 0)).flatten(1).all(1)
+        if not bool(are_tokens.all()):
+            row = int(are_tokens.to(torch.uint8).argmin())
             where = "" if ids is None else f" in {ids[row]!r}"
             raise InputError(f"substitution: expected token ids (whole numbers, 0 or more), got other inputs{where}")
 

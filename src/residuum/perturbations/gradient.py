@@ -44,8 +44,8 @@ class GradientAttack(Perturbation):
 
     def outcomes(self, classes: int) -> Randomness | None:
         """Return one uniform position for each wrong label, or a single one where no label is drawn."""
-        many = classes - 1 if self.target == "random" else 1
-        return Randomness(uniform=(torch.arange(many, dtype=torch.float64) + 0.5) / many)
+        number = classes - 1 if self.target == "random" else 1
+        return Randomness(uniform=(torch.arange(number, dtype=torch.float64) + 0.5) / number)
 
     def gradient_sign(self, model: nn.Module, x: Tensor, y: Tensor, uniform: Tensor | None) -> Tensor:
         """Return the sign of the direction in which the attack wants to go, shape of `x`."""

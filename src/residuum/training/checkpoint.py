@@ -50,7 +50,7 @@ class Checkpoint:
             return None
         refuse_unsafe_torch(self.path)
         if (content := read_sealed(self.path, self.key)) is None:
-            say(f"{self.path} is not the checkpoint that was written and is left out; its work starts again")
+            say(f"{self.path} is not the checkpoint that was written, so it is ignored and its work starts again")
             return None
         state: State = torch.load(io.BytesIO(content), weights_only=True)
         self.before = state.pop("seconds")

@@ -80,8 +80,8 @@ class MiniBatches:
     def one_pass(self) -> Iterator[Batch]:
         """Yield this process's shard of every batch, in a new order."""
         order = torch.randperm(len(self.samples), generator=self.generators["order"])
-        whole = torch.split(order, self.size)[: self.count]
-        for batch, (x, y, indices) in zip(whole, self.samples.batches(map(self.shard, whole)), strict=True):
+        batches = torch.split(order, self.size)[: self.count]
+        for batch, (x, y, indices) in zip(batches, self.samples.batches(map(self.shard, batches)), strict=True):
             augment = False if self.clean else self.augment
             if augment:
                 crops = self.shard(draw_crops(len(batch), x, self.generators["crops"], augment))

@@ -101,14 +101,14 @@ def _attack(model: nn.Module, exact: nn.Module, x: Tensor, y: Tensor, eps: float
     moved, predicted, passes = x.clone(), labels(x), 0
     radius = torch.where(predicted.eq(y), torch.inf, 0.0)
     for doubling in range(max_doublings + 1):
-        now = eps * 2.0**doubling
+        size = eps * 2.0**doubling
         for _ in range(STEPS):
             rows = radius.isinf().nonzero().flatten()
             if not len(rows):
                 break
-            moved[rows] = _step(model, moved[rows], x[rows], y[rows], now)
+            moved[rows] = _step(model, moved[rows], x[rows], y[rows], size)
             predicted[rows] = labels(moved[rows])
-            radius[rows] = torch.where(predicted[rows].eq(y[rows]), torch.inf, now)
+            radius[rows] = torch.where(predicted[rows].eq(y[rows]), torch.inf, size)
             passes += len(rows)
     return NearestErrors(moved, predicted, radius, passes)
 

@@ -171,10 +171,10 @@ def fit_heads(objective: Objective, *, tolerance: float = 1e-10) -> Tensor:
         if float(slope.norm(dim=1).max()) <= tolerance * len(objective.x):
             return heads
         move = torch.linalg.solve(objective.curvature(heads), slope)
-        share, now = torch.ones(len(heads), dtype=heads.dtype), objective.value(heads)
-        slack = 1e-12 * (1 + now.abs())
+        share, value = torch.ones(len(heads), dtype=heads.dtype), objective.value(heads)
+        slack = 1e-12 * (1 + value.abs())
         for _ in range(30):  # each class takes the first of 1, 1/2, ... that does not raise J beyond rounding
-            worse = objective.value(heads - share[:, None] * move) > now + slack
+            worse = objective.value(heads - share[:, None] * move) > value + slack
             if not bool(worse.any()):
                 break
             share = torch.where(worse, share / 2, share)

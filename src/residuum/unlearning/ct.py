@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from residuum.core.errors import InputError, warn
 from residuum.core.samples import Splits
@@ -46,13 +46,8 @@ class CT(GradientMethod):
         if not spatial:
             warn("ct: no kernel to transpose, so the method is GD")
         self.soften(model, splits, context)
-        transpose(list(dict.fromkeys(module.weight for module in spatial)))
+        with torch.no_grad():
+            for kernel in dict.fromkeys(module.weight for module in spatial):  # modules may share one
+                kernel.copy_(kernel.transpose(2, 3).clone())
         self.descend(model, splits, context)
         return model
-
-
-@torch.no_grad()
-def transpose(kernels: list[Tensor]) -> None:
-    """Swap the spatial axes in place."""
-    for kernel in kernels:
-        kernel.copy_(kernel.transpose(2, 3).clone())

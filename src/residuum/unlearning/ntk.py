@@ -210,9 +210,9 @@ class Jacobian:
         double: bool = False,
     ) -> None:
         self.model, self.parts, self.batch_size, self.double = model, parts, batch_size, double
-        whole = {**model.state_dict(), **(state or {})}
+        values = {**model.state_dict(), **(state or {})}
         self.pulls: list[Pull] = []
-        self.logits, self.weights = functional(model, {name: self._cast(value) for name, value in whole.items()})
+        self.logits, self.weights = functional(model, {name: self._cast(value) for name, value in values.items()})
 
     def __len__(self) -> int:
         return sum(len(part) for part in self.parts)
@@ -294,11 +294,13 @@ def solve_explicitly(
         gram = J @ J.T
         flats = [-J[rows].T @ solve(gram[rows, rows], e[rows], ridge) for rows, ridge in systems]
     else:
-        first, rest = (part.T @ part for part in (J[:retained_rows], J[retained_rows:]))
-        projected = zip((first, first + rest), systems, strict=True)
+        of_retain, of_forget = (part.T @ part for part in (J[:retained_rows], J[retained_rows:]))
+        projected = zip((of_retain, of_retain + of_forget), systems, strict=True)
         flats = [-solve(gram, J[rows].T @ e[rows], ridge) for gram, (rows, ridge) in projected]
-    left = [J[rows].T @ (e[rows] + J[rows] @ d) + ridge * d for d, (rows, ridge) in zip(flats, systems, strict=True)]
-    bounds = [g.norm().item() / ridge for g, ridge in zip(left, ridges, strict=True)]  # (J^T J + ridge I)^{-1} g
+    residuals = [
+        J[rows].T @ (e[rows] + J[rows] @ d) + ridge * d for d, (rows, ridge) in zip(flats, systems, strict=True)
+    ]
+    bounds = [g.norm().item() / ridge for g, ridge in zip(residuals, ridges, strict=True)]  # (J^T J + ridge I)^{-1} g
     retained, full = (Solution(jacobian.as_weights(d), bound, 0, 0) for d, bound in zip(flats, bounds, strict=True))
     return retained, full._replace(passes=len(J))
 
@@ -312,30 +314,30 @@ class RidgeDescent:
 
     def __init__(self, jacobian: Jacobian, errors: Tensor, ridge: float) -> None:
         self.jacobian, self.errors, self.ridge, self.iterations = jacobian, errors, ridge, 0
-        self.dual, self.left, self.direction = torch.zeros_like(errors), errors.clone(), errors.clone()
+        self.dual, self.residual, self.direction = torch.zeros_like(errors), errors.clone(), errors.clone()
         self.step = {name: torch.zeros_like(value) for name, value in jacobian.weights.items()}
 
     @property
     def error(self) -> float:
         """A bound on the distance of the step from the exact one."""
-        return math.sqrt(_dot(self.left, self.left) / self.ridge) / 2
+        return math.sqrt(_dot(self.residual, self.residual) / self.ridge) / 2
 
     def advance(self) -> None:
         """Make one iteration: a pass back and a pass forth over the samples."""
-        pulled, square = self.jacobian.transposed(self.direction), _dot(self.left, self.left)
+        pulled, square = self.jacobian.transposed(self.direction), _dot(self.residual, self.residual)
         image = self.jacobian.times(pulled) + self.ridge * self.direction
         length = square / _dot(self.direction, image)
         self.dual.add_(self.direction, alpha=length)
         for name, value in pulled.items():
             self.step[name].sub_(value, alpha=length)
-        self.left.sub_(image, alpha=length)
-        self.direction = self.left + (_dot(self.left, self.left) / square) * self.direction
+        self.residual.sub_(image, alpha=length)
+        self.direction = self.residual + (_dot(self.residual, self.residual) / square) * self.direction
         self.iterations += 1
 
     def verified(self) -> Solution:
         """Return step and bound computed anew, whatever rounding has made of the recurrences."""
         self.step = {name: -value for name, value in self.jacobian.transposed(self.dual).items()}
-        self.left = self.errors + self.jacobian.times(self.step) - self.ridge * self.dual
+        self.residual = self.errors + self.jacobian.times(self.step) - self.ridge * self.dual
         return Solution(self.step, self.error, self.iterations, 2 * (self.iterations + 1) * len(self.jacobian))
 
 

@@ -64,7 +64,7 @@ class Start:
             context.notes["cosines"] = cosines
 
     def renew(self, parts: Parts, splits: Splits, context: Context) -> None:
-        """Write fresh values over those of the modules."""
+        """Replace the values of the modules by fresh ones."""
         if context.origin.fresh is None:
             reinitialize(parts.values(), context.reset_seed)
         else:
@@ -86,7 +86,7 @@ class KnownStart(Start):
     fresh: Literal["draw", "initial"] = "draw"
 
     def renew(self, parts: Parts, splits: Splits, context: Context) -> None:
-        """Write the fresh values over those of the modules."""
+        """Replace the values of the modules by fresh ones."""
         if self.fresh == "draw":
             super().renew(parts, splits, context)
             return
@@ -103,12 +103,12 @@ class KnownStart(Start):
 
 @torch.no_grad()
 def write_values(parts: Parts, state: Mapping[str, Tensor], which: str) -> None:
-    """Write the values of a state dict over those of the modules."""
+    """Replace the values of the modules by those of a state dict."""
     for name, part in parts.items():
         for tensor, value in mixable(part):
             key = f"{name}.{tensor}" if name else tensor
             if key not in state or state[key].shape != value.shape:
-                raise InputError(f"the {which} no {key!r} of shape {tuple(value.shape)}; another model's")
+                raise InputError(f"the {which} no {key!r} of shape {tuple(value.shape)}; give those of this network")
             value.copy_(state[key])
 
 

@@ -1,13 +1,12 @@
 """Samples that methods read: joined in one stream, moved by noise, and validation samples of the forgotten classes."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from residuum.core.inputs import InputSpace
-from residuum.core.samples import Samples, Splits
+from residuum.core.samples import DerivedInputs, Samples, Splits
 
 
 def joined(*parts: Samples) -> Samples:
@@ -23,41 +22,25 @@ def joined(*parts: Samples) -> Samples:
         return parts[0]
     labels, ids = torch.cat([part.y for part in parts]), tuple(name for part in parts for name in part.ids)
     inputs = [part.x for part in parts if isinstance(part.x, Tensor)]
-    lazy = len(inputs) < len(parts)
-    return Samples(JoinedInputs(parts, torch.arange(len(ids))) if lazy else torch.cat(inputs), labels, ids)
+    if len(inputs) == len(parts):
+        return Samples(torch.cat(inputs), labels, ids)
 
-
-@dataclass(frozen=True)
-class JoinedInputs:
-    """Inputs of several parts, read on demand; `rows` are positions in their concatenation."""
-
-    parts: Sequence[Samples]
-    rows: Tensor
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(n, ...) as a tensor's."""
-        return (len(self.rows), *self.parts[0].shape)
-
-    def subset(self, indices: Tensor) -> "JoinedInputs":
-        """Return the inputs at these positions, unread."""
-        return JoinedInputs(self.parts, self.rows[indices])
-
-    def read(self, indices: Tensor) -> Callable[[], Tensor]:
-        """Begin to read these positions of every part; the returned function waits for the inputs."""
-        rows, first, waiting = self.rows[indices], 0, []
-        for part in self.parts:
+    def reader(rows: Tensor) -> Callable[[], Tensor]:
+        first, waiting = 0, []
+        for part in parts:
             inside = rows.ge(first) & rows.lt(first + len(part))
             waiting.append((inside, part.read(rows[inside] - first)))
             first += len(part)
 
         def wait() -> Tensor:
-            together = torch.empty(len(rows), *self.parts[0].shape)
+            together = torch.empty(len(rows), *parts[0].shape)
             for inside, read in waiting:
                 together[inside] = read()
             return together
 
         return wait
+
+    return Samples(DerivedInputs(reader, parts[0].shape, torch.arange(len(ids))), labels, ids)
 
 
 def noisy_copies(x: Tensor, tau: float, noise: torch.Generator, space: InputSpace) -> Tensor:

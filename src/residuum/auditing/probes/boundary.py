@@ -1,6 +1,7 @@
 """How far samples lie from the boundary of their label's region: recovery radius and depth, by one search."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -40,12 +41,10 @@ class RecoveryRadius(Probe):
         pushed, labels = pushed_to(evidence.splits.test, evidence.forget, seed=evidence.seed)
         rankings, pushes = {}, {}
         for row, predictor in evidence.predictors.items():
-            rho_forget, rho_heldout = (
-                recovery_radii(predictor, part, tau_max=reach, signed=self.signed, space=evidence.space).rho
-                for part in (evidence.forget, evidence.heldout)
-            )
-            rankings[row] = rank(-rho_forget, -rho_heldout, evidence.classes)
-            pushes[row] = recovery_radii(predictor, pushed, tau_max=reach, labels=labels, space=evidence.space).rho
+            search = partial(recovery_radii, predictor, tau_max=reach, space=evidence.space)
+            forgotten, heldout = (search(part, signed=self.signed).rho for part in (evidence.forget, evidence.heldout))
+            rankings[row] = rank(-forgotten, -heldout, evidence.classes)
+            pushes[row] = search(pushed, labels=labels).rho
         values = {}
         for row, ranking in rankings.items():
             p: float | None = None
@@ -81,14 +80,10 @@ class Depth(Probe):
     def measure(self, evidence: Evidence) -> dict[str, Value]:
         """Return the mean with its interval over samples, that of held-out ones, and p of the sign test."""
         reach = self.tau_max or DEFAULT_REACH * max(evidence.radii)
+        parts = [part for part in (evidence.splits.forget, evidence.heldout) if len(part)]
+        search = partial(recovery_radii, tau_max=reach, signed=True, space=evidence.space)
         depths = {
-            row: [
-                -recovery_radii(predictor, part, tau_max=reach, signed=True, space=evidence.space).rho.clip(
-                    -reach, reach
-                )
-                for part in (evidence.splits.forget, evidence.heldout)
-                if len(part)
-            ]
+            row: [-search(predictor, part).rho.clip(-reach, reach) for part in parts]
             for row, predictor in evidence.predictors.items()
         }
         values = {}

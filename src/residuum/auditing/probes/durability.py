@@ -70,11 +70,11 @@ class Durability(Probe):
             note = f"expected a way to train a model further, as the original was trained; {how}"
             return dict.fromkeys(evidence.models, Value(None, note=note))
         everything = np.arange(len(evidence.splits.forget))
-        rest = np.delete(everything, relearned_rows(evidence))
+        hidden = np.delete(everything, relearned_rows(evidence))
         before = recognition_rates(evidence.models, evidence, self.draws)
         details: dict[str, dict[str, float | str | None]] = {label: {} for label in evidence.models}
         for treatment in SHARES:
-            rows, treated = rest if treatment == RELEARN else everything, {}
+            rows, treated = hidden if treatment == RELEARN else everything, {}
             for label, model in evidence.models.items():
                 try:
                     treated[label] = treat(treatment, model, evidence)
@@ -210,8 +210,8 @@ def relearned_rows(evidence: Evidence) -> NDArray[np.int64]:
     """Return the positions of the forgotten samples that are shown again, the same for every model of the seed."""
     number = len(evidence.splits.forget)
     rng = np.random.default_rng(child_seed(evidence.seed, "relearned"))
-    many = min(max(1, round(RELEARNED * number)), number - 1)
-    return np.sort(rng.permutation(number)[:many])
+    size = min(max(1, round(RELEARNED * number)), number - 1)
+    return np.sort(rng.permutation(number)[:size])
 
 
 def recognition_rates(models: Mapping[str, nn.Module], evidence: Evidence, draws: int) -> dict[str, Rates]:

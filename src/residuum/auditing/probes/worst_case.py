@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -46,15 +46,12 @@ class WorstCase(Probe):
             raise InputError("worst_case compares models with a reference and a control; the evidence lacks one")
         radii, samples = sorted(evidence.radii), evidence.splits.forget
         reference, control = evidence.predictors[evidence.reference], evidence.controls[0]
+        options: dict[str, Any] = {"seed": evidence.seed, "restarts": self.restarts, "space": evidence.space}
         only_model, only_reference = {}, {}
         for label, predictor in evidence.predictors.items():
             if label != evidence.reference:
-                only_model[label], only_reference[label] = (
-                    worst_case(*pair, samples, radii, seed=evidence.seed, restarts=self.restarts, space=evidence.space)[
-                        0
-                    ]
-                    for pair in ((predictor, reference), (reference, predictor))
-                )
+                only_model[label], _ = worst_case(predictor, reference, samples, radii, **options)
+                only_reference[label], _ = worst_case(reference, predictor, samples, radii, **options)
         values = {}
         for label, successes in only_model.items():
             mean, low, high = mean_interval((successes.astype(float) - only_reference[label]).mean(1))
