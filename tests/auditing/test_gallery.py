@@ -1,8 +1,11 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 from residuum.auditing import Gallery, audit, make_gallery
+from residuum.core import devices
 from residuum.core.errors import InputError
 from residuum.perturbations import FGSM, PGD, Gaussian, block_generator
 
@@ -41,6 +44,15 @@ def test_galleries_come_back_and_are_equal_byte_for_byte(networks, reference, sa
     (tmp_path / "b.npz").write_bytes(b"nothing")
     with pytest.raises(InputError, match="expected a gallery"):
         Gallery.load(tmp_path / "b.npz")
+
+
+def test_one_of_several_processes_makes_the_whole_gallery(networks, reference, samples, audited, monkeypatch):
+    whole = make_gallery(networks, reference, samples, "gaussian", audited.counts, seed=5)
+    precision, device = SimpleNamespace(precision="32-true"), torch.device("cpu")
+    fabric = SimpleNamespace(global_rank=0, world_size=2, device=device, _precision=precision)
+    monkeypatch.setattr(devices, "current", lambda: fabric)
+    alone = make_gallery(networks, reference, samples, "gaussian", audited.counts, seed=5)
+    assert all(np.array_equal(getattr(alone, key), value) for key, value in vars(whole).items())
 
 
 def test_attacks_have_galleries_too(networks, reference, samples, audited):

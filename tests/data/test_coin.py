@@ -84,5 +84,5 @@ def test_what_is_no_record_is_refused(tmp_path):
     for name in ("split.json", "none.json"):
         with pytest.raises(InputError, match="that `residuum split` wrote"):
             read_coin(tmp_path / name)
-    with pytest.raises(InputError, match="fewer than the 90 samples"):
+    with pytest.raises(InputError, match="fewer than 90 together, got 45 and 45"):
         toss(points(), 45, 45, seed=1)

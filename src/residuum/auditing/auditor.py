@@ -247,7 +247,7 @@ class Auditor:
             )
             for part in sets
         ]
-        devices.report_share(f"{len(schedules[0].positions)} of {len(samples)} samples")
+        devices.report_share(f"{len(devices.share_of(len(samples)))} of {len(samples)} samples")
         exact = schedules[0].enumerated is not None
         settings = self.settings(samples, budget, exact=exact)
         if heldout is not None:  # of how many the first by id were chosen, where not all are shown

@@ -89,11 +89,6 @@ class Schedule:
         return cls(samples, perturbation, taus, spans, seed, rows or rows_for(samples.shape), enumerated, untouched)
 
     @property
-    def positions(self) -> Tensor:
-        """Positions of the samples that this process shows: rank, rank + world size, ..."""
-        return torch.arange(len(self.samples))[devices.rank() :: devices.world_size()]
-
-    @property
     def draws(self) -> tuple[int, ...]:
         """Draws of each sample at each radius."""
         return tuple(last - first for first, last in self.spans)
@@ -103,17 +98,17 @@ class Schedule:
         shape = (math.prod(self.samples.shape) - self.untouched,) if self.untouched else self.samples.shape
         return self.perturbation.draw(rng, rows, shape).after(self.untouched)
 
-    def batches(self) -> Iterator[DrawBatch]:
-        """Yield the samples as they are, then every draw of every sample once.
+    def batches(self, positions: Sequence[int]) -> Iterator[DrawBatch]:
+        """Yield the samples at these positions as they are, then every draw of each once.
 
         Radii share the draws that they have in common. A batch has one block of draws of some samples, so memory does
         not grow with either. The randomness depends on seed, id and block only.
         """
-        positions = self.positions
-        if not len(positions):  # one of several processes may have none, and a forget set no held-out ones
+        if not positions:  # one of several processes may have none, and a forget set no held-out ones
             return
+        rows = torch.tensor(positions)
         if clean := tuple(t for t, tau in enumerate(self.taus) if tau == 0 and self.draws[t]):
-            for part in torch.split(positions, self.rows):
+            for part in torch.split(rows, self.rows):
                 yield DrawBatch(clean, part, *self.samples.batch(part), clean=True)
         moving = [t for t, tau in enumerate(self.taus) if tau > 0]
         for first, last in pairwise(sorted({end for t in moving for end in self.spans[t]})):
@@ -122,7 +117,7 @@ class Schedule:
                 continue
             for block, inside in [(0, slice(first, last))] if self.enumerated else block_slices(first, last):
                 draws = inside.stop - inside.start
-                for part in torch.split(positions, max(1, self.rows // draws)):
+                for part in torch.split(rows, max(1, self.rows // draws)):
                     randomness = [
                         self.enumerated or self.draw(block_generator(self.seed, name, block), BLOCK).rows(inside)
                         for name in (self.samples.ids[position] for position in part)
@@ -181,7 +176,8 @@ class PreparedModels:
             sum(draws for draws, tau in zip(schedule.draws, schedule.taus, strict=True) if (tau > 0) == moving)
             for moving in (False, True)
         )
-        n, at_once = len(schedule.positions), sum(len(self.predicting(targets)) for targets in self.plans.values())
+        n = len(devices.share_of(len(schedule.samples)))
+        at_once = sum(len(self.predicting(targets)) for targets in self.plans.values())
         return n * clean * len(self.predictors), n * perturbed * at_once
 
 
@@ -247,7 +243,7 @@ def count_predictions(
         state = saved.resumed(state)
     n = len(schedule.samples)
     with workers() as pool:
-        for batch in islice(schedule.batches(), state["batches"], None):
+        for batch in islice(schedule.batches(devices.share_of(n)), state["batches"], None):
             rows = batch.positions
             for column, audited, predicted in predictions(schedule, batch, prepared, pool):
                 right = {key: (labels == batch.y).int() for key, labels in predicted.items()}

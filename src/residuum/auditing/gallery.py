@@ -77,7 +77,7 @@ def make_gallery(
     images = np.zeros((*shape, *samples.shape), np.uint8)
     right = {key: np.zeros(shape, np.bool_) for key in prepared.predictors}
     (crafter,) = prepared.crafters.values()
-    for batch in schedule.batches():
+    for batch in schedule.batches(range(len(suspects))):
         aimed = crafter.aim(batch.x, batch.y, batch.randomness)
         positions = torch.unique_consecutive(batch.positions).numpy()
         for column in batch.columns:

@@ -143,6 +143,15 @@ def world_size() -> int:
     return fabric.world_size if (fabric := current()) else 1
 
 
+def share_of(number: int) -> range:
+    """Return which of so many things this process takes: rank, rank + world size, ...
+
+    >>> share_of(3)
+    range(0, 3)
+    """
+    return range(rank(), number, world_size())
+
+
 def leads() -> bool:
     """Return whether this process writes the artifacts and speaks to the user."""
     return rank() == 0

@@ -15,19 +15,16 @@ from residuum.auditing.statistics import Floats, mean_interval, rank
 from residuum.core.samples import Samples
 from residuum.theory.empirical import sign_test_p
 
-Reach = Annotated[float, Field(gt=0)] | None
 DEFAULT_REACH = 2.5  # of a search, in largest radii
 
 
 @dataclass(frozen=True)
 class RecoveryRadius(Probe):
-    """AUC of the recovery radius between forgotten and held-out samples; see `recovery_radii`.
+    """AUC of the signed recovery radius, at most 2.5 times the largest radius, between forgotten and held-out samples.
 
-    `tau_max` is 2.5 times the largest radius by default.
+    See `recovery_radii`.
     """
 
-    tau_max: Reach = None
-    signed: bool = True
     name: ClassVar[str] = "recovery"
     meaning: ClassVar[str] = "AUC: forgotten samples need smaller perturbations to be recognized than held-out ones"
     reads: ClassVar[Literal["models", "margins"]] = "models"
@@ -37,12 +34,12 @@ class RecoveryRadius(Probe):
         """Return AUC with interval and, if there is a reference, the difference from it with p, and p of fragility."""
         if not len(evidence.heldout):
             return dict.fromkeys(evidence.models, NO_HELDOUT)
-        reach = self.tau_max or DEFAULT_REACH * max(evidence.radii)
+        reach = DEFAULT_REACH * max(evidence.radii)
         pushed, labels = pushed_to(evidence.splits.test, evidence.forget, seed=evidence.seed)
         rankings, pushes = {}, {}
         for row, predictor in evidence.predictors.items():
             search = partial(recovery_radii, predictor, tau_max=reach, space=evidence.space)
-            forgotten, heldout = (search(part, signed=self.signed).rho for part in (evidence.forget, evidence.heldout))
+            forgotten, heldout = (search(part, signed=True).rho for part in (evidence.forget, evidence.heldout))
             rankings[row] = rank(-forgotten, -heldout, evidence.classes)
             pushes[row] = search(pushed, labels=labels).rho
         values = {}
@@ -70,7 +67,7 @@ class Depth(Probe):
     Reference: Choquette-Choo et al., "Label-only membership inference attacks", ICML 2021 (distance to the boundary).
     """
 
-    tau_max: Reach = None
+    tau_max: Annotated[float, Field(gt=0)] | None = None
     name: ClassVar[str] = "depth"
     meaning: ClassVar[str] = "forgotten samples lie deeper in their label's region; knowledge of the class included"
     reads: ClassVar[Literal["models", "margins"]] = "models"

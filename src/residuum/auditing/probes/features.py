@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 
 from residuum.auditing.heldout import FEWEST_OF_CLASS
 from residuum.auditing.probes.base import Evidence, Probe, Value
@@ -17,6 +16,7 @@ from residuum.core.errors import InputError
 from residuum.core.samples import Splits
 from residuum.models import head_features
 
+FOLDS = 5
 REGULARIZATION = 1.0  # C of scikit-learn's logistic regression, its default
 
 
@@ -32,7 +32,6 @@ class Features(Probe):
     Reference: Alain and Bengio, "Understanding intermediate layers using linear classifier probes", 2016.
     """
 
-    folds: Annotated[int, Field(ge=2, le=10)] = 5
     name: ClassVar[str] = "features"
     meaning: ClassVar[str] = "AUC: a linear classifier on the features tells held-out samples of a forgotten class"
     reads: ClassVar[Literal["models", "margins"]] = "models"
@@ -55,36 +54,33 @@ class Features(Probe):
             except InputError as error:  # without a head there are no features before it
                 values[row] = Value(None, note=str(error))
                 continue
-            values[row] = self._value(features, labels, mix, evidence.seed)
+            areas, ends = [], []
+            for label in mix:
+                positive = labels == label
+                scores = cross_fitted_scores(features, positive, seed=evidence.seed)
+                inside, outside = (np.zeros(int(part.sum()), np.int64) for part in (positive, ~positive))
+                ranking = rank(scores[positive], scores[~positive], Classes(inside, outside))
+                areas.append(ranking.auc)
+                ends.append(ranking.interval())
+            weights = list(mix.values())
+            low, high = np.array(weights) @ np.array(ends)  # too wide with several classes, never too narrow
+            details = {"samples": len(labels), "features": features.shape[1], "areas": areas}
+            values[row] = Value(float(np.dot(weights, areas)), float(low), float(high), details=details)
         return values
 
     def predictions(self, splits: Splits, radii: int) -> int:
         """Return the held-out samples, twice: fitting the classifier takes about as long as showing them."""
         return 2 * (len(splits.test) + len(splits.forgotten_test))
 
-    def _value(self, features: Floats, labels: NDArray[np.int64], mix: dict[int, float], seed: int) -> Value:
-        areas, ends = [], []
-        for label in mix:
-            positive = labels == label
-            scores = cross_fitted_scores(features, positive, folds=self.folds, seed=seed)
-            inside, outside = (np.zeros(int(part.sum()), np.int64) for part in (positive, ~positive))
-            ranking = rank(scores[positive], scores[~positive], Classes(inside, outside))
-            areas.append(ranking.auc)
-            ends.append(ranking.interval())
-        low, high = np.array(list(mix.values())) @ np.array(ends)  # too wide with several classes, never too narrow
-        value = float(np.dot(list(mix.values()), areas))
-        details = {"samples": len(labels), "features": features.shape[1], "areas": areas}
-        return Value(value, float(low), float(high), details=details)
 
-
-def cross_fitted_scores(features: Floats, positive: NDArray[np.bool_], *, folds: int, seed: int) -> Floats:
+def cross_fitted_scores(features: Floats, positive: NDArray[np.bool_], *, seed: int) -> Floats:
     """Return the log-odds of "positive" by logistic regression, for each sample by a fit to the other folds, (n,).
 
-    `features` (n, d) are standardized by the mean and deviation of the folds that are fitted; folds are stratified.
+    `features` (n, d) are standardized by the mean and deviation of the folds that are fitted; 5 folds are stratified.
 
     >>> rng = np.random.default_rng(0)
     >>> positive = np.arange(60) % 3 == 0
-    >>> scores = cross_fitted_scores(rng.normal(size=(60, 2)) + 4 * positive[:, None], positive, folds=3, seed=1)
+    >>> scores = cross_fitted_scores(rng.normal(size=(60, 2)) + 4 * positive[:, None], positive, seed=1)
     >>> bool(scores[positive].min() > scores[~positive].max())
     True
     """
@@ -94,7 +90,7 @@ def cross_fitted_scores(features: Floats, positive: NDArray[np.bool_], *, folds:
     from sklearn.preprocessing import StandardScaler
 
     scores = np.empty(len(features))
-    cuts = StratifiedKFold(folds, shuffle=True, random_state=seed % 2**32)
+    cuts = StratifiedKFold(FOLDS, shuffle=True, random_state=seed % 2**32)
     for fitted, left_out in cuts.split(features, positive):
         classifier = make_pipeline(StandardScaler(), LogisticRegression(C=REGULARIZATION, max_iter=1000))
         classifier.fit(features[fitted], positive[fitted])
