@@ -221,7 +221,10 @@ def test_pages_name_the_methods_in_which_nothing_was_found():
     newer = {"teacher", "salun", "amun", "msg", "ct", "falw", "regun"}
     assert newer & both == {"teacher"}
     assert newer & (clean_methods("digits") ^ clean_methods("digits-random")) == set()
-    assert "Of the newer methods the teacher alone" in text_of("docs/benchmarks/digits-settings.md")
+    settings = text_of("docs/benchmarks/digits-settings.md")
+    assert "Of the newer methods the teacher alone" in settings
+    memory = [tables.measured()[name, row]["M"].split()[0] for name in tables.SCENARIOS for row in newer - both]
+    assert f"most of it is memory (M {min(memory)} to {max(memory)})" in settings
 
 
 def test_soft_reset_costs_and_loses_what_the_results_page_says():

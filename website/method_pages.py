@@ -13,7 +13,7 @@ from residuum.core.components import METHODS
 from residuum.studies import Study
 from residuum.unlearning import Method
 from website.pages import Page
-from website.tables import BASELINES, COLUMNS, SCENARIOS, measured, results, unbroken
+from website.tables import BASELINES, SCENARIOS, measured, results, unbroken
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "methods" / "index.md"
@@ -173,9 +173,8 @@ def _left_behind(name: str) -> list[str]:
     assert len(set(chosen.values())) == 1, f"expected the same settings of {name} on all of {list(SCENARIOS)}"
     settings = next(iter(chosen.values()))
     first = f"Measured with `{name}:{settings}`." if settings else "Measured with its defaults."
-    columns = [column for column in COLUMNS if column != "cost"]  # has a section of its own
     tables = [
-        f"**{scenario}**: {meaning}.\n\n{unbroken(results(scenario, [*BASELINES, name], columns))}"
+        f"**{scenario}**: {meaning}.\n\n{unbroken(results(scenario, [*BASELINES, name]))}"
         for scenario, meaning in SCENARIOS.items()
     ]
     return [first, *tables]

@@ -28,7 +28,7 @@ SCENARIOS = {
 }
 COLUMNS = {
     **{"row": "model", "verdict": "verdict", "r": "r", "G": "G", "M": "M"},
-    **{"unlearn_accuracy": "unlearn acc. %", "test_accuracy": "test acc. %", "cost": "cost %"},
+    **{"unlearn_accuracy": "unlearn acc. %", "test_accuracy": "test acc. %"},
 }
 
 
@@ -45,12 +45,25 @@ def labels(scenario: str) -> list[str]:
     return [row for name, row in measured() if name == scenario]
 
 
-def results(scenario: str, rows: Sequence[str] | None = None, columns: Sequence[str] = tuple(COLUMNS)) -> str:
-    """Return these columns of these rows, or all, and last what retraining explains."""
+def results(scenario: str, rows: Sequence[str]) -> str:
+    """Return these rows of a scenario, and last what retraining explains."""
     floor = {"row": "*retraining explains*"} | dict(zip("rGM", _explained(scenario, "rGM"), strict=True))
-    found = [measured()[scenario, row] for row in labels(scenario) if rows is None or row in rows]
-    head = [_line(COLUMNS[column] for column in columns), "|---" * len(columns) + "|"]
-    return "\n".join([*head, *(_line(line.get(column, "") for column in columns) for line in (*found, floor))])
+    found = [measured()[scenario, row] for row in labels(scenario) if row in rows]
+    head = [_line(COLUMNS.values()), "|---" * len(COLUMNS) + "|"]
+    return "\n".join([*head, *(_line(line.get(column, "") for column in COLUMNS) for line in (*found, floor))])
+
+
+def on_both_scenarios() -> str:
+    """Return verdict, r and M of every row on both scenarios of digits, and last what retraining explains."""
+    first, second = ("digits-random", "digits")
+    head = ["model", "verdict", "5 % of all: r", "half of the eights: r", "half of the eights: M", "cost %"]
+    lines = []
+    for row in labels(first):
+        memory, knowledge = measured()[first, row], measured()[second, row]
+        verdict = " / ".join(dict.fromkeys((memory["verdict"], knowledge["verdict"])))
+        lines.append(_line([row, verdict, memory["r"], knowledge["r"], knowledge["M"], memory["cost"]]))
+    floor = ["*retraining explains*", "", *_explained(first, "r"), *_explained(second, "rM"), ""]
+    return "\n".join([_line(head), "|---" * len(head) + "|", *lines, _line(floor)])
 
 
 def selected(
@@ -165,8 +178,7 @@ SHORT = ["model", "verdict", "r", "M", "unlearn acc. %", "test acc. %", "average
 THREE_SEEDS = [*SHORT[:3], "G", *SHORT[3:], "cost %"]
 FIVE = ["original", "scrub", "rurk", "soft_reset", "control"]
 TABLES: dict[str, Callable[[], str]] = {
-    "digits-random": partial(results, "digits-random", columns=["row", "verdict", "r", "M", "test_accuracy", "cost"]),
-    "digits": partial(results, "digits", columns=["row", "verdict", "r", "G", "M", "test_accuracy"]),
+    "digits": on_both_scenarios,
     "calibration-null": partial(by_design, "null"),
     "calibration-originals": partial(by_design, "originals"),
     "calibration-epochs": trained_otherwise,
@@ -178,7 +190,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "cifar10-five": lambda: selected(
         "small-cifar5-seeds", ["model", "verdict", "r", "M", "test acc. %", "cost %"], FIVE
     ),
-    **{f"{folder} short": partial(selected, folder, SHORT) for folder in ("small-cifar5", "rurk-ablation")},
+    "small-cifar5 short": partial(selected, "small-cifar5", SHORT),
     "cifar10-seeds": partial(selected, "small-cifar5-seeds", THREE_SEEDS),
     "cifar10-fgsm": partial(
         selected, "small-cifar5-fgsm", rows=[*FIVE, "*retraining explains*"], table=["radii", "fgsm:target=true"]
