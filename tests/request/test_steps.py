@@ -71,6 +71,22 @@ def test_a_request_that_does_not_pass_stops_with_what_to_try(folder, monkeypatch
     assert not (folder / "runs" / "deletion" / "evidence.zip").exists()
 
 
+@pytest.mark.parametrize(("options", "words"), [
+    (["--fail-if", "soft_reset.verdit"], "unknown policy in the condition 'soft_reset.verdit'"),
+    (["--set", "data.held_out="], "expected held-out samples for an audit"),
+    (["--set", "audit.measures=recovry"], "recovry"),
+    (["--set", "retrain.reference=w.pt"], "got the original's weights"),
+])  # fmt: skip
+@pytest.mark.parametrize("row", [False, True])
+def test_what_the_audit_would_refuse_is_refused_before_anything_is_unlearned(options, words, row, folder, capsys):
+    (folder / "tickets").mkdir()
+    (folder / "tickets" / "1.txt").write_text("3\n7\n")
+    requests = ["--requests", "tickets"] if row else []
+    assert run_command(["run", "deletion.toml", *requests, *options]) == 2
+    assert words in capsys.readouterr().err
+    assert not list((folder / "runs").rglob("*.safetensors"))
+
+
 @pytest.mark.parametrize(("verdict", "words"), [
     (Verdict.OVER_FORGOTTEN, "soft_reset:keep=0.5"),
     (Verdict.INCONCLUSIVE, "--set retrain.controls=4"),

@@ -142,7 +142,7 @@ def unlearn_model(request: RequestOptions, as_json: options.Json = False) -> Non
     tell("\n".join([*lines, f"now `residuum audit {request.file}`"]))
 
 
-def unlearned(file: RequestFile) -> tuple[Request, Unlearned, list[str]]:
+def unlearned(file: RequestFile, request: Request | None = None) -> tuple[Request, Unlearned, list[str]]:
     """Return the request of a file, its unlearned model, which is saved, and what to print about both."""
     from residuum.core.errors import ResiduumWarning
     from residuum.request.file import in_file_words
@@ -150,7 +150,7 @@ def unlearned(file: RequestFile) -> tuple[Request, Unlearned, list[str]]:
 
     file.refuse_unusable_place()
     with file_words():
-        request = file.load()
+        request = request or file.load()
         check = request.check()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResiduumWarning)  # printed below
@@ -251,6 +251,16 @@ def audited_run(
     return run
 
 
+def auditable_request(file: RequestFile, output: options.ReportOptions) -> Request:
+    """Return the request of a file; refuse now, before it is unlearned, what its audit would refuse then."""
+    with file_words():
+        request = file.load()
+        rows = file.audited_rows(request)
+        if not file.audit.unlearned:
+            output.check_conditions(rows)
+    return request
+
+
 def run_request(name: str, file: RequestFile, output: options.ReportOptions, workers: int, yes: bool) -> None:
     """Carry out a request: unlearn, audit, report, pack; exit with 1 and what to try if the audit does not pass."""
     from residuum.pack import pack
@@ -261,7 +271,8 @@ def run_request(name: str, file: RequestFile, output: options.ReportOptions, wor
     from residuum.request.steps import deletion, failures, next_steps
 
     start = time.perf_counter()
-    request, _, lines = unlearned(file)
+    request = auditable_request(file, output)
+    _, _, lines = unlearned(file, request)
     for line in lines:
         say(line)
     run = audited_run(file, output, workers, yes, request)
@@ -301,7 +312,8 @@ def run_in_a_row(
     lists = [path.resolve() for path in ticket_files(folder)]
     with file_words(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ResiduumWarning)  # they are in the record
-        studies = file_studies(file, lists, workers=workers, progress=True)
+        first = auditable_request(file, output)
+        studies = file_studies(file, lists, first, workers=workers, progress=True)
         output.check_conditions(studies[0].labels)
         out, store = file.output.folder, file.output.store
         runs = audited_sequence(studies, out, store, resources, gallery, progress=True)

@@ -30,7 +30,7 @@ from residuum.request.study import AuditOptions, References, request_study
 from residuum.studies.execution import RUNS, STORE
 from residuum.studies.parsing import field_type, read_as
 from residuum.studies.settings import Radii, Strict, Texts
-from residuum.studies.study import Study
+from residuum.studies.study import Study, parse_row
 from residuum.studies.subjects import LiveSubject
 from residuum.training import Recipe
 
@@ -336,6 +336,15 @@ class RequestFile(Strict):
         study = self.study_of(request, self.unlearned(request.network), workers=workers)
         live = replace(cast(LiveSubject, study.live), build=partial(_subject, self, workers))
         return study.model_copy(update={"live": live})
+
+    def audited_rows(self, request: Request) -> list[str]:
+        """Return the labels of the rows that an audit of the unlearned model will have; refuse what none can audit.
+
+        Nothing is computed, so that it can be asked before samples are unlearned.
+        """
+        label = parse_row(self.unlearn.method).label
+        study = self.study_of(request, {label: request.model})
+        return ["original", *(row.label for row in study.rows)]
 
     def study_of(self, request: Request, models: Mapping[str, Unlearned | nn.Module], *, workers: int = 1) -> Study:
         """Return the study of these unlearned models of the file's request."""

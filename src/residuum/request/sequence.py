@@ -145,12 +145,15 @@ def ticket_files(folder: Path) -> list[Path]:
 
 
 def file_sequence(
-    file: RequestFile, lists: Sequence[Path], *, progress: bool = False
+    file: RequestFile, lists: Sequence[Path], first: Request | None = None, *, progress: bool = False
 ) -> tuple[list[Request], list[Unlearned]]:
-    """Return the requests of a file, one for each list of ids, and their unlearned models, which are saved."""
+    """Return the requests of a file, one for each list of ids, and their unlearned models, which are saved.
+
+    `first` is the request of the file, if it is loaded already.
+    """
     if file.unlearn.decoys:
         raise InputError("decoys are forgotten with one request, and this is a row of them; leave unlearn.decoys out")
-    requests, unlearned = [file.load()], list[Unlearned]()
+    requests, unlearned = [first or file.load()], list[Unlearned]()
     for ids in lists[1:]:
         requests.append(requests[-1].then(ids))
     model = requests[0].model
@@ -163,12 +166,13 @@ def file_sequence(
     return requests, unlearned
 
 
-def file_studies(file: RequestFile, lists: Sequence[Path], *, workers: int = 1, progress: bool = False) -> list[Study]:
+def file_studies(
+    file: RequestFile, lists: Sequence[Path], first: Request | None = None, *, workers: int = 1, progress: bool = False
+) -> list[Study]:
     """Return the studies of a file's requests in a row; a worker process makes its own from these values."""
-    requests, unlearned = file_sequence(file, lists, progress=progress)
-    first = requests[0]
-    references = file.references(first.network)
-    studies = sequence_studies(requests, first.model, unlearned, references, file.audit.options, workers=workers)
+    requests, unlearned = file_sequence(file, lists, first, progress=progress)
+    references = file.references(requests[0].network)
+    studies = sequence_studies(requests, requests[0].model, unlearned, references, file.audit.options, workers=workers)
     return [
         study.model_copy(
             update={"live": replace(cast(LiveSubject, study.live), build=partial(_subject, file, lists, k, workers))}
