@@ -217,8 +217,8 @@ class Auditor:
         if batch_size is not None and batch_size < 1:
             raise InputError(f"expected batch_size >= 1, got {batch_size}")
         if self.moved_space.at is None:
-            for rows in torch.split(torch.arange(len(samples)), rows_for(samples.shape)):
-                self.perturbation.check(samples.batch(rows)[0], self.moved_space, [samples.ids[row] for row in rows])
+            for x, _, rows in samples.batches(rows_for(samples.shape)):
+                self.perturbation.check(x, self.moved_space, [samples.ids[row] for row in rows])
         prepared = self.prepare(samples)
         classes = {predictor.classes for predictor in prepared.predictors.values()}
         if len(classes) > 1:

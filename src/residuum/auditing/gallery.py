@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,39 +14,12 @@ from residuum.auditing.counting import Schedule, rows_for
 from residuum.auditing.statistics import sign_test
 from residuum.core.counts import Counts
 from residuum.core.errors import InputError
-from residuum.core.files import read_arrays, write_arrays
+from residuum.core.gallery import Gallery
 from residuum.core.inputs import PIXELS, InputSpace
 from residuum.core.samples import Samples
 from residuum.perturbations import Perturbation, make_perturbation
 
 SAMPLES, RADII, DRAWS = 12, 3, 6
-
-
-@dataclass(frozen=True, eq=False)
-class Gallery:
-    """Pictures of n samples at R radii with D draws.
-
-    `images` uint8 of shape (n, R, D, ...); `reference_right` bool (n, R, D); `right` bool (rows, n, R, D), one entry
-    for each name in `rows`.
-    """
-
-    ids: NDArray[np.str_]
-    labels: NDArray[np.int64]
-    taus: NDArray[np.float64]
-    rows: NDArray[np.str_]
-    images: NDArray[np.uint8]
-    reference_right: NDArray[np.bool_]
-    right: NDArray[np.bool_]
-
-    def save(self, path: str | Path) -> None:
-        """Write an .npz file; equal galleries give equal bytes."""
-        write_arrays(path, {part.name: getattr(self, part.name) for part in fields(self)})
-
-    @classmethod
-    def load(cls, path: str | Path) -> Gallery:
-        """Read what `save` wrote."""
-        stored: dict[str, Any] = read_arrays(path, [part.name for part in fields(cls)], "a gallery")
-        return cls(**stored)
 
 
 def make_gallery(

@@ -88,13 +88,17 @@ class Samples:
         """Return inputs and labels of the given positions."""
         return self.read(indices)(), self.y[indices]
 
-    def batches(self, parts: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def batches(self, parts: Iterable[Tensor] | int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield inputs, labels and positions of one part after the other; lazy inputs are read one part ahead.
 
+        `parts` are the positions of every part, or the size of parts in order.
+
         >>> points = Samples(torch.tensor([[0.1], [0.2], [0.3]]), torch.tensor([0, 1, 1]), ("a", "b", "c"))
-        >>> [y.tolist() for x, y, rows in points.batches(torch.arange(3).split(2))]
+        >>> [y.tolist() for x, y, rows in points.batches(2)]
         [[0, 1], [1]]
         """
+        if isinstance(parts, int):
+            parts = torch.split(torch.arange(len(self)), parts)
         ahead: tuple[Callable[[], Tensor], Tensor] | None = None
         for indices in parts:
             now, ahead = ahead, (self.read(indices), indices)

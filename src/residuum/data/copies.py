@@ -46,7 +46,7 @@ def equal_inputs(parts: Sequence[Samples], many: Samples) -> list[tuple[str, ...
 
 
 def _input_hashes(samples: Samples) -> Iterator[bytes]:
-    for x, _, _ in _blocks(samples):
+    for x, _, _ in samples.batches(ROWS):
         content = (x.flatten(1).float() + 0.0).contiguous().numpy()  # -0 is 0
         yield from (hashlib.blake2b(row.data, digest_size=16).digest() for row in content)
 
@@ -66,7 +66,7 @@ def near_copies(splits: Splits, *, tokens: bool = False) -> tuple[tuple[str, ...
         torch.randn(features, DIRECTIONS, generator=generator) if features > DIRECTIONS else torch.eye(features)
     )
     projected = [
-        torch.cat([((x.flatten(1).float() * scale) @ directions).double() for x, _, _ in _blocks(samples)])
+        torch.cat([((x.flatten(1).float() * scale) @ directions).double() for x, _, _ in samples.batches(ROWS)])
         for samples in (splits.retain, splits.forget, splits.test)
     ]
     retained, forgotten, held_out = projected
@@ -85,7 +85,7 @@ def _column_scale(samples: Samples) -> Tensor:
     if len(samples.shape) > 1:
         return torch.ones(1)
     total, squares = torch.zeros(2, *samples.shape, dtype=torch.float64)
-    for x, _, _ in _blocks(samples):
+    for x, _, _ in samples.batches(ROWS):
         total, squares = total + x.double().sum(0), squares + x.double().square().sum(0)
     mean = total / len(samples)
     deviation = (squares / len(samples) - mean.square()).clamp(min=0).sqrt()
@@ -102,7 +102,3 @@ def _nearest(points: Tensor, others: Tensor, *, apart: bool = False) -> Tensor:
                 distances[distances < EQUAL] = math.inf
             nearest[rows] = torch.minimum(nearest[rows], distances.min(1).values)
     return nearest
-
-
-def _blocks(samples: Samples) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    return samples.batches(torch.split(torch.arange(len(samples)), ROWS))

@@ -108,8 +108,8 @@ def add_samples(digest: "hashlib._Hash", samples: Samples) -> None:
     if (fingerprint := getattr(samples.x, "fingerprint", None)) is not None:
         digest.update(fingerprint)
     else:
-        for part in torch.split(torch.arange(len(samples)), 4096):
-            digest.update(samples.batch(part)[0].contiguous().numpy().data)
+        for x, _, _ in samples.batches(4096):
+            digest.update(x.contiguous().numpy().data)
     digest.update(samples.y.contiguous().numpy().data)
     digest.update("\n".join(samples.ids).encode())
 

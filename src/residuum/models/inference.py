@@ -76,10 +76,9 @@ def forward(model: nn.Module, samples: Samples, *, batch_size: int | None = None
     """
     if batch_size is not None and batch_size < 1:
         raise InputError(f"batch_size must be 1 or more, got {batch_size}")
-    positions = torch.split(torch.arange(len(samples)), batch_size or rows_at_once(samples.shape))
-    device = device_of(model)
+    batches, device = samples.batches(batch_size or rows_at_once(samples.shape)), device_of(model)
     with evaluating(model), torch.no_grad():
-        return torch.cat([model(x.to(device)).cpu() for x, _, _ in samples.batches(positions)])
+        return torch.cat([model(x.to(device)).cpu() for x, _, _ in batches])
 
 
 def mean_loss(model: nn.Module, samples: Samples) -> float:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from residuum.core.counts import Counts
-from residuum.core.files import read_arrays
+from residuum.core.gallery import Gallery
 from residuum.core.roles import Role
 from residuum.record.run import Run
 from residuum.reporting.wording import class_name
@@ -54,7 +53,7 @@ def gallery_of(run: Run, shown: bool | None) -> GalleryPage:
     if shown is None and not run.record.scenario.public_data:
         return GalleryPage(run.name, notes=[PRIVATE])
     files = {seed: run.folder / "gallery" / f"{seed}.npz" for seed in run.seeds}
-    stored = {seed: StoredGallery.load(path) for seed, path in files.items() if path.is_file()}
+    stored = {seed: Gallery.load(path) for seed, path in files.items() if path.is_file()}
     if not stored:
         return GalleryPage(run.name, notes=[MISSING])
     if next(iter(stored.values())).images.ndim not in (5, 6):
@@ -62,30 +61,7 @@ def gallery_of(run: Run, shown: bool | None) -> GalleryPage:
     return _filled(run, stored)
 
 
-@dataclass(frozen=True, eq=False)
-class StoredGallery:
-    """The arrays of a gallery file: n samples at R radii with D draws, and who was right on them."""
-
-    ids: NDArray[np.str_]
-    labels: NDArray[np.int64]
-    taus: NDArray[np.float64]
-    rows: NDArray[np.str_]
-    images: NDArray[np.uint8]
-    reference_right: NDArray[np.bool_]
-    right: NDArray[np.bool_]
-
-    @classmethod
-    def load(cls, path: Path) -> StoredGallery:
-        """Read a gallery file."""
-        arrays: dict[str, Any] = read_arrays(path, [part.name for part in fields(cls)], "a gallery")
-        return cls(**arrays)
-
-    def led_by(self, row: str) -> int:
-        """Return on how many copies a row is right and the reference wrong."""
-        return int((self.right[list(self.rows).index(row)] & ~self.reference_right).sum())
-
-
-def _filled(run: Run, stored: Mapping[str, StoredGallery]) -> GalleryPage:
+def _filled(run: Run, stored: Mapping[str, Gallery]) -> GalleryPage:
     (seed, first), perturbation = next(iter(stored.items())), run.perturbations[0]
     others = [f"gallery/{other}.npz" for other in stored if other != seed]
     notes = [f"The gallery shows seed {seed}. Pictures of other seeds: {', '.join(others)}."] if others else []
@@ -97,13 +73,18 @@ def _filled(run: Run, stored: Mapping[str, StoredGallery]) -> GalleryPage:
     return GalleryPage(run.name, perturbation, seed, cards, choices, clearest_row(run, stored, choices), notes)
 
 
-def clearest_row(run: Run, stored: Mapping[str, StoredGallery], rows: list[str]) -> str:
+def clearest_row(run: Run, stored: Mapping[str, Gallery], rows: list[str]) -> str:
     """Return the method (else any row) that is right most often where the reference is wrong."""
+
+    def only_right(row: str) -> int:
+        by_seed = (g.right[list(g.rows).index(row)] & ~g.reference_right for g in stored.values())
+        return sum(int(right.sum()) for right in by_seed)
+
     methods = [row for row in rows if run.rows[row].role is Role.METHOD] or rows
-    return max(methods, key=lambda row: sum(gallery.led_by(row) for gallery in stored.values()), default="")
+    return max(methods, key=only_right, default="")
 
 
-def sample_cards(run: Run, seed: str, perturbation: str, gallery: StoredGallery) -> list[dict[str, Any]]:
+def sample_cards(run: Run, seed: str, perturbation: str, gallery: Gallery) -> list[dict[str, Any]]:
     """Return one card per sample: id, class, and for each radius a strip of pictures with all models' answers."""
     rows = [str(row) for row in gallery.rows]
     tables = {row: evidence(run, seed, row, perturbation, gallery) for row in rows}
@@ -126,7 +107,7 @@ def sample_cards(run: Run, seed: str, perturbation: str, gallery: StoredGallery)
     ]
 
 
-def evidence(run: Run, seed: str, row: str, perturbation: str, gallery: StoredGallery) -> list[list[list[int]]]:
+def evidence(run: Run, seed: str, row: str, perturbation: str, gallery: Gallery) -> list[list[list[int]]]:
     """Return (model right, reference right, draws) of the audit per shown sample and radius; [] without counts."""
     path = run.folder / "counts" / seed / row / f"{perturbation}.npz"
     if not path.is_file():

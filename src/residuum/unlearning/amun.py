@@ -85,7 +85,7 @@ def nearest_errors(model: nn.Module, samples: Samples, eps: float, max_doublings
     """
     exact, device = private_copy(model).double().eval(), device_of(model)
     with evaluating(model):
-        parts = samples.batches(torch.split(torch.arange(len(samples)), rows_at_once(samples.shape)))
+        parts = samples.batches(rows_at_once(samples.shape))
         errors = [_attack(model, exact, x.to(device), y.to(device), eps, max_doublings) for x, y, _ in parts]
     *tensors, passes = zip(*errors, strict=True)
     x, y, radius = (torch.cat(column).cpu() for column in tensors)

@@ -99,9 +99,8 @@ class Gate:
 
     def estimate(self, model: nn.Module) -> None:
         """Measure mean and standard deviation of p(y|x) over the validation samples of each forgotten class."""
-        parts = torch.split(torch.arange(len(self.unseen)), rows_at_once(self.unseen.shape))
-        device = device_of(model)
-        p = torch.cat([self.recognition(model, x.to(device), y.to(device)) for x, y, _ in self.unseen.batches(parts)])
+        batches, device = self.unseen.batches(rows_at_once(self.unseen.shape)), device_of(model)
+        p = torch.cat([self.recognition(model, x.to(device), y.to(device)) for x, y, _ in batches])
         self.mean = class_means(p, self.unseen.y, len(self.balance))
         self.deviation = torch.full_like(self.mean, torch.nan)
         for label in set(self.unseen.y.tolist()):

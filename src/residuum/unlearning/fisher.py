@@ -81,8 +81,7 @@ def fisher_information(
     total = {name: torch.zeros_like(p) for name, p in model.named_parameters() if p.requires_grad}
     shares = F.softmax(forward(model, samples), 1) / len(samples)
     done = 0
-    for rows in torch.split(torch.arange(len(samples)), samples_at_once(model, samples, memory_mib, weight_copies=2)):
-        x, _ = samples.batch(rows)
+    for x, _, rows in samples.batches(samples_at_once(model, samples, memory_mib, weight_copies=2)):
         for label in range(shares.shape[1]):
             labels = torch.full((len(rows),), label)
             for name, value in squared_gradients(model, x, labels, shares[rows, label]).items():

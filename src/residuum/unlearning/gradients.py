@@ -13,24 +13,25 @@ from residuum.core.samples import Samples
 from residuum.models import device_of, evaluating
 
 Weights = dict[str, Tensor]
+Gradients = dict[Tensor, Tensor]  # of weights
 Network = Callable[[Weights, Tensor], Tensor]
 MIB = 2**20
 
 
-def batch_gradients(model: nn.Module, samples: Samples, batches: Iterable[Tensor]) -> Iterator[dict[Tensor, Tensor]]:
-    """Yield grad CE(batch) of every weight to train, in eval mode, for batches of positions."""
+def batch_gradients(model: nn.Module, samples: Samples, parts: Iterable[Tensor] | int) -> Iterator[Gradients]:
+    """Yield grad CE(batch) of every weight to train, in eval mode, for the batches of `Samples.batches`."""
     weights, device = [p for p in model.parameters() if p.requires_grad], device_of(model)
     with evaluating(model), torch.enable_grad():
-        for x, y, _ in samples.batches(batches):
+        for x, y, _ in samples.batches(parts):
             loss = F.cross_entropy(model(x.to(device)), y.to(device))
             gradients = torch.autograd.grad(loss, weights, materialize_grads=True)
             yield dict(zip(weights, gradients, strict=True))
 
 
-def summed_gradient(model: nn.Module, samples: Samples, batch_size: int) -> dict[Tensor, Tensor]:
+def summed_gradient(model: nn.Module, samples: Samples, batch_size: int) -> Gradients:
     """Return sum_b grad CE(batch b) of every weight to train, in eval mode, for batches in the samples' order."""
-    total: dict[Tensor, Tensor] = {p: torch.zeros_like(p) for p in model.parameters() if p.requires_grad}
-    for gradients in batch_gradients(model, samples, torch.split(torch.arange(len(samples)), batch_size)):
+    total: Gradients = {p: torch.zeros_like(p) for p in model.parameters() if p.requires_grad}
+    for gradients in batch_gradients(model, samples, batch_size):
         for p, gradient in gradients.items():
             total[p] += gradient
     return total

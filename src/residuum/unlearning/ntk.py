@@ -222,8 +222,7 @@ class Jacobian:
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         for part in filter(len, self.parts):
-            for rows in torch.split(torch.arange(len(part)), self.batch_size):
-                x, y = part.batch(rows)
+            for x, y, _ in part.batches(self.batch_size):
                 yield self._cast(x), y
 
     def _at(self, x: Tensor) -> Callable[[Weights], Tensor]:

@@ -121,8 +121,8 @@ def recovery_radii(
     """
     labels = samples.y if labels is None else labels
     parts = []
-    for batch in torch.split(torch.arange(len(samples)), rows_for(samples.shape)):
-        x, y = samples.batch(batch)[0], labels[batch]
+    for x, _, positions in samples.batches(rows_for(samples.shape)):
+        y = labels[positions]
         right = predictor(x) == y
         rho, nearest = torch.zeros(len(x), dtype=torch.float64), x.clone()
         for away, rows in ((False, ~right), (True, right)):
