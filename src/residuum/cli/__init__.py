@@ -77,8 +77,8 @@ def make_app() -> typer.Typer:
     return app
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(asked_for: bool) -> None:
+    if asked_for:
         typer.echo(f"residuum {version('residuum')}")
         raise typer.Exit
 

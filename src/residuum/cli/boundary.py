@@ -61,8 +61,7 @@ def exit_code(command: Callable[[], object]) -> int:
     """Run a command and return 0 for done, 1 for failed, 2 for bad input, 130 for interrupted.
 
     Expected errors are `InputError`s. Anything else is a fault of Residuum or of a plug-in: its traceback goes to a log
-    file, and the line names it. Of several processes,
-    those that follow leave by `SystemExit`: their leader has the results.
+    file, and the line names it. Where several processes share the work, all but the leader leave by `SystemExit`.
     """
     try:
         code = command() or 0
@@ -117,10 +116,10 @@ def flushed(code: int) -> int:
 
 
 @contextmanager
-def debugging(wanted: bool) -> Iterator[None]:
+def debugging(enabled: bool) -> Iterator[None]:
     """Print tracebacks, here and in processes that start meanwhile."""
     before = os.environ.get(DEBUG)
-    if wanted:
+    if enabled:
         os.environ[DEBUG] = "1"
     try:
         yield

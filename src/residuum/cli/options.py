@@ -35,7 +35,7 @@ REGISTRIES: dict[str, tuple[Registry[Any], ...]] = {
 DEFAULT_STORE = Path(".residuum/store")
 RUNS = Path("runs")
 PATH_TYPES = (Path, Path | None, list[Path], list[Path] | None)
-AUDIT, MODEL, DATA, RESOURCES, OUTPUT = "Audit", "Your model", "Your data", "Resources", "Output"
+AUDIT, RESOURCES, OUTPUT = "Audit", "Resources", "Output"
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -157,12 +157,12 @@ class StudyOptions:
         changes: dict[str, Any] = dict(parse_setting(text) for text in self.settings or [])
         for key, value in self.changed().items():
             if key in changes:
-                raise given_twice(key)
+                raise twice_error(key)
             changes[key] = value
         return changes
 
     def changed(self) -> dict[str, Any]:
-        """Return the settings that have an option of their own, as far as that is given."""
+        """Return the settings that the options other than --set change."""
         perturbations = None if self.perturbations is None else split_specs(self.perturbations)
         return without_none({"audit.perturbations": perturbations, "audit.draws": self.draws})
 
@@ -188,9 +188,9 @@ class StudyOptions:
 
         return Resources(self.workers or CORES, self.cluster, precision=self.precision)
 
-    def start_workers(self, *, wanted: bool = True) -> None:
+    def start_workers(self) -> None:
         """Start the server of local workers early, so that it loads the libraries while this process does."""
-        if wanted and (self.workers or CORES) > 1 and self.cluster is None:
+        if (self.workers or CORES) > 1 and self.cluster is None:
             from residuum.studies.engines import worker_context
 
             worker_context()
@@ -229,11 +229,11 @@ class RunOptions(StudyOptions):
         if self.until is not None and self.half_width is not None:
             raise InputError("expected --until or --half-width, got both; each says how many draws are made")
         if self.seeds is not None and "seeds" in changes:
-            raise given_twice("seeds")
+            raise twice_error("seeds")
         return changes if self.half_width is None else changes | {"audit.draws": None}
 
     def changed(self) -> dict[str, Any]:
-        """Return the settings that have an option of their own, as far as that is given."""
+        """Return the settings that the options other than --set change."""
         options = {
             "audit.half_width": self.half_width,
             "audit.max_draws": self.max_draws,
@@ -246,7 +246,7 @@ class RunOptions(StudyOptions):
 
     def request_changes(self, out: Path | None) -> dict[str, Any]:
         """Return the settings of a request file that these options change; options of scenarios are refused."""
-        shared = {
+        shared = (
             "settings",
             "perturbations",
             "draws",
@@ -256,7 +256,7 @@ class RunOptions(StudyOptions):
             "store",
             "workers",
             "yes",
-        }
+        )
         for field in fields(self):
             if field.name not in shared and getattr(self, field.name) != field.default:
                 name = f"--{field.name.replace('_', '-')}"
@@ -302,12 +302,12 @@ class ReportOptions:
 
 
 def without_none(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that were given."""
+    """Return the values that are not None."""
     return {key: value for key, value in values.items() if value is not None}
 
 
-def given_twice(key: str) -> InputError:
-    """Return the error of a setting that is given in two ways."""
+def twice_error(key: str) -> InputError:
+    """Return the error of a setting that an option and --set both change."""
     name = key.rpartition(".")[2].replace("_", "-")
     return InputError(f"expected --{name} or --set {key}=, got both; leave one out")
 
@@ -315,6 +315,13 @@ def given_twice(key: str) -> InputError:
 def print_json(value: object) -> None:
     """Print a value as JSON."""
     typer.echo(json.dumps(value, indent=1))
+
+
+def request_resources(workers: int, yes: bool) -> Resources:
+    """Return what the audit of a request file is computed with."""
+    from residuum.studies.execution import MOST_DAYS, Resources
+
+    return Resources(workers, most_days=math.inf if yes else MOST_DAYS)
 
 
 def parse_setting(text: str) -> tuple[str, str]:

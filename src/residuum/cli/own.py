@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import time
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from residuum.record.run import Run
     from residuum.request import Request, Unlearned
     from residuum.request.file import RequestFile
+    from residuum.studies.execution import Resources
 
 EVIDENCE = "evidence.zip"  # in the folder of the run
 WARNING = "warning: "
@@ -46,7 +46,7 @@ class RequestOptions:
         return RequestFile.read(self.file, read_settings(self.settings))
 
 
-ASKED = {  # options of `init`, and the settings of the file that they are
+INIT_SETTINGS = {  # by options of `init`
     "source": "model.source",
     "weights": "model.weights",
     "train": "data.train",
@@ -76,16 +76,16 @@ def init_file(
         raise InputError(f"{file} exists; move it away, or give another name")
     if not file.parent.is_dir() or file.suffix != ".toml":
         raise InputError(f"expected a file that ends in .toml, in a folder that exists, got {file}")
-    options_given = {"source": source, "weights": weights, "train": train, "held_out": held_out, "ids": ids}
-    named = {ASKED[name]: text for name, text in {**options_given, "function": function}.items() if text is not None}
+    texts = (source, weights, train, held_out, ids, function)
+    named = options.without_none(dict(zip(INIT_SETTINGS.values(), texts, strict=True)))
     more = read_settings(settings)
     if twice := next((key for key in more if key in named), None):
-        raise options.given_twice(twice)
+        raise options.twice_error(twice)
     from residuum.core.files import write_whole
     from residuum.request.file import file_text, needed_settings, settings_tree
 
     if sys.stdin.isatty():
-        named |= {key: text for key in ASKED.values() if key not in {**named, **more} and (text := answer(key))}
+        named |= {key: text for key in INIT_SETTINGS.values() if key not in {**named, **more} and (text := answer(key))}
     write_whole(file, file_text(settings_tree(named | more, file), file.name))
     missing = [key for key in needed_settings() if key not in named | more]
     still = f"fill in {', '.join(missing)}, then" if missing else "now"
@@ -180,7 +180,7 @@ def audit_model(
     from residuum.request.file import in_file_words
 
     start = time.perf_counter()
-    run = audited_run(request.read(), output, workers, yes)
+    run = audited_run(request.read(), output, options.request_resources(workers, yes))
     print_run(run, start, as_json=output.as_json, words=in_file_words)
     output.exit_if_failed([run])
 
@@ -229,19 +229,17 @@ def split_data(
 
 
 def audited_run(
-    file: RequestFile, output: options.ReportOptions, workers: int, yes: bool, request: Request | None = None
+    file: RequestFile, output: options.ReportOptions, resources: Resources, request: Request | None = None
 ) -> Run:
     """Return the computed audit of a file, with its report."""
     from residuum.reporting import report
     from residuum.reporting.statement import write_statement
     from residuum.request.steps import deletion
     from residuum.request.study import audited
-    from residuum.studies.execution import MOST_DAYS, Resources
 
-    resources = Resources(workers, most_days=math.inf if yes else MOST_DAYS)
     gallery = file.audit.gallery if output.gallery is None else output.gallery
     with file_words():
-        study = file.study(request, workers=workers)
+        study = file.study(request, workers=resources.workers)
         output.check_conditions(["original", *(row.label for row in study.rows)])
         folder, store = file.output.folder, file.output.store
         run = audited(study, folder, store=store, resources=resources, gallery=gallery, progress=True)
@@ -261,26 +259,23 @@ def auditable_request(file: RequestFile, output: options.ReportOptions) -> Reque
     return request
 
 
-def run_request(name: str, file: RequestFile, output: options.ReportOptions, workers: int, yes: bool) -> None:
+def run_request(name: str, file: RequestFile, output: options.ReportOptions, resources: Resources) -> None:
     """Carry out a request: unlearn, audit, report, pack; exit with 1 and what to try if the audit does not pass."""
     from residuum.pack import pack
     from residuum.record.folder import STATEMENT
     from residuum.reporting import report
     from residuum.reporting.statement import write_statement
     from residuum.request.file import in_file_words
-    from residuum.request.steps import deletion, failures, next_steps
+    from residuum.request.steps import deletion
 
     start = time.perf_counter()
     request = auditable_request(file, output)
     _, _, lines = unlearned(file, request)
     for line in lines:
         say(line)
-    run = audited_run(file, output, workers, yes, request)
+    run = audited_run(file, output, resources, request)
     print_run(run, start, as_json=output.as_json, words=in_file_words)
-    if reasons := failures(run):
-        steps = [f"try: {text}" for text in next_steps(file, run, name)]
-        tell("\n".join([*(f"residuum: not passed: {reason}" for reason in reasons), *steps]), err=True)
-        raise typer.Exit(1)
+    exit_unless_passed(file, run, name, "not passed")
     output.exit_if_failed([run])
     received = None if file.request.received is None else str(file.request.received)
     packed = pack(run, file.output.folder / EVIDENCE, splits=request.fitted(request.model), received=received)
@@ -295,35 +290,38 @@ def run_request(name: str, file: RequestFile, output: options.ReportOptions, wor
         tell(f"{packed.key}: your key; keep it, and never hand it over with the evidence")
 
 
-def run_in_a_row(
-    name: str, file: RequestFile, folder: Path, output: options.ReportOptions, workers: int, yes: bool
+def run_sequence(
+    name: str, file: RequestFile, folder: Path, output: options.ReportOptions, resources: Resources
 ) -> None:
     """Carry out a request for each list of ids in a folder; exit with 1 if the audit of the last does not pass."""
     from residuum.core.errors import ResiduumWarning
     from residuum.reporting import report
     from residuum.request.file import in_file_words
     from residuum.request.sequence import audited_sequence, file_studies, ticket_files
-    from residuum.request.steps import failures, next_steps
-    from residuum.studies.execution import MOST_DAYS, Resources
 
     start = time.perf_counter()
-    resources = Resources(workers, most_days=math.inf if yes else MOST_DAYS)
     gallery = file.audit.gallery if output.gallery is None else output.gallery
     lists = [path.resolve() for path in ticket_files(folder)]
     with file_words(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ResiduumWarning)  # they are in the record
         first = auditable_request(file, output)
-        studies = file_studies(file, lists, first, workers=workers, progress=True)
+        studies = file_studies(file, lists, first, workers=resources.workers, progress=True)
         output.check_conditions(studies[0].labels)
         out, store = file.output.folder, file.output.store
         runs = audited_sequence(studies, out, store, resources, gallery, progress=True)
     report(out, gallery=gallery, samples=output.samples)
     print_requests(runs, out, start, as_json=output.as_json, words=in_file_words)
     output.exit_if_failed(runs)
-    if reasons := failures(runs[-1]):
-        steps = [f"try: {text}" for text in next_steps(file, runs[-1], f"{name} --requests {folder}")]
-        failed = [f"residuum: the last request did not pass: {reason}" for reason in reasons]
-        tell("\n".join([*failed, *steps]), err=True)
+    exit_unless_passed(file, runs[-1], f"{name} --requests {folder}", "the last request did not pass")
+
+
+def exit_unless_passed(file: RequestFile, run: Run, name: str, words: str) -> None:
+    """Exit with 1, the reasons and what to try if the audit of a request did not pass."""
+    from residuum.request.steps import failures, next_steps
+
+    if reasons := failures(run):
+        steps = [f"try: {text}" for text in next_steps(file, run, name)]
+        tell("\n".join([*(f"residuum: {words}: {reason}" for reason in reasons), *steps]), err=True)
         raise typer.Exit(1)
 
 

@@ -45,7 +45,8 @@ def pack_run(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run, with its counts.")],
     output: Annotated[Path, option("The .zip file to write.")] = Path("evidence.zip"),
     key: Annotated[
-        Path | None, option("File of your key, made if it does not exist. Default: beside the pack, ending in .key.")
+        Path | None,
+        option("File of your key, made if it does not exist. Default: named like the pack, ending in .key."),
     ] = None,
     with_data: WithData = False,
     data_root: options.DataRoot = None,
@@ -120,12 +121,9 @@ def verify_pack(
     """
     if standalone:
         flags = {"--accept-page": accept_page, "--json": as_json}
-        words = [
-            str(files("residuum") / "verify_pack.py"),
-            str(pack),
-            *(flag for flag, wanted in flags.items() if wanted),
-        ]
-        done = subprocess.run([sys.executable, "-I", *words], capture_output=True, text=True, check=False)
+        command = [sys.executable, "-I", str(files("residuum") / "verify_pack.py"), str(pack)]
+        command += [flag for flag, is_set in flags.items() if is_set]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         typer.echo(done.stdout, nl=False)
         typer.echo(done.stderr, nl=False, err=True)
         raise typer.Exit(done.returncode)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from residuum.cli import options
 from residuum.cli.grid import grid_points, row_text
 from residuum.cli.options import option
-from residuum.cli.own import check_request, run_in_a_row, run_request
+from residuum.cli.own import check_request, run_request, run_sequence
 from residuum.cli.printing import print_requests, print_run
 from residuum.core.console import tell
 from residuum.core.errors import InputError
@@ -44,14 +44,21 @@ def run_scenario(
     if scenario.endswith(".toml") and (file := request_file(scenario, common, out, requests)) is not None:
         if other := next((name for name, value in others.items() if value), None):
             raise InputError(f"{other} is an option of scenarios; a request file takes --set section.key=value")
-        run_file(scenario, file, output, common, None if dry_run else requests, check=dry_run)
+        resources = options.request_resources(common.workers or 1, common.yes)
+        if dry_run:
+            check_request(scenario, file, output.as_json)
+        elif requests is not None:
+            run_sequence(scenario, file, requests, output, resources)
+        else:
+            run_request(scenario, file, output, resources)
         return
     start = time.perf_counter()
-    common.start_workers(wanted=common.devices is None and not dry_run)
+    if common.devices is None and not dry_run:
+        common.start_workers()
     from residuum.reporting import report
     from residuum.studies.execution import plan_lines, run, run_requests
 
-    resources, sequence = common.resources(), asked_requests(request, requests)
+    resources, sequence = common.resources(), deletion_requests(request, requests)
     if download:
         fetch_cifar10(common.data_root, one_process=resources.one_process)
     rows = [row_text(str(methods), point) for point in grid_points(methods, grid)] if grid else methods
@@ -92,25 +99,7 @@ def request_file(name: str, common: options.RunOptions, out: Path | None, lists:
     return RequestFile.read(name, changes | first)
 
 
-def run_file(
-    name: str,
-    file: RequestFile,
-    output: options.ReportOptions,
-    common: options.RunOptions,
-    lists: Path | None,
-    *,
-    check: bool,
-) -> None:
-    """Check a request file, carry out its request, or requests in a row."""
-    if check:
-        check_request(name, file, output.as_json)
-    elif lists is not None:
-        run_in_a_row(name, file, lists, output, common.workers or 1, common.yes)
-    else:
-        run_request(name, file, output, common.workers or 1, common.yes)
-
-
-def asked_requests(request: list[str] | None, file: Path | None) -> list[dict[str, Any]] | None:
+def deletion_requests(request: list[str] | None, file: Path | None) -> list[dict[str, Any]] | None:
     """Return the deletion requests of the file, then those of --request; None without any."""
     from residuum.studies.parsing import parse_request, read_requests
 

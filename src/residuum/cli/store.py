@@ -87,8 +87,8 @@ def forget_ids(
         lines = [f"{done}: {folder}" for folder in result.runs]
         lines += [f"not known, but some of the above cannot tell its samples: {name}" for name in result.unknown]
         lines += [f"out of reach: {what}" for what in result.unreachable]
-        told = ["", "You may tell the person:", *(f"  {sentence}" for sentence in statement)] if statement else []
-        tell("\n".join([*lines, *told]))
+        lines += ["", "You may tell the person:", *(f"  {sentence}" for sentence in statement)] if statement else []
+        tell("\n".join(lines))
 
 
 def _say_removed(titles: list[str], dry_run: bool, as_json: bool, **more: list[str]) -> None:
