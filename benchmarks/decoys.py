@@ -39,9 +39,9 @@ from residuum.models import build_model, forward
 from residuum.record import Verdict
 from residuum.record.decoys import DecoyConclusion
 from residuum.request.decoys import PER_DECOY, drawn_decoys
-from residuum.request.models import trained_by
 from residuum.request.study import AuditOptions
 from residuum.studies import Study
+from residuum.studies.retraining import trained_by
 from residuum.unlearning import make_method
 
 Floats = NDArray[np.float64]

@@ -64,4 +64,4 @@ def test_without_a_model_to_start_from_there_is_a_note(case, tmp_path):
         case.model, case.net, options, controls=1, draws=5, out=tmp_path / "run", store=tmp_path / "store"
     )
     assert "way to train a model further" in done.rows["unlearned"].probes["durability"].note
-    assert case.request(recipe=Recipe(epochs=5)).further_training(case.model) is not None
+    assert case.request(recipe=Recipe(epochs=5)).retraining(case.model).further() is not None

@@ -425,7 +425,7 @@ def test_what_is_missing_is_said(case):
         request.audit(case.model, case.net)
     with pytest.raises(InputError, match="a way to retrain"):
         case.request(retrain=None).audit(case.model, case.net)
-    with pytest.raises(InputError, match="reference beside the controls"):
+    with pytest.raises(InputError, match="reference as well as the controls"):
         case.request().audit(case.model, case.net, controls=[case.net])
     with pytest.raises(InputError, match="nothing would be retained"):
         Request((torch.zeros(2, 3), [0, 1]), forget=["0", "1"])
@@ -519,7 +519,7 @@ def test_finished_trainings_are_found_again_only_where_all_that_decides_them_is_
     assert {name for name, found in others.items() if found & same} == set()
     given = {"controls": 1, "store": tmp_path / "store", **QUICK}
     first = request.audit(case.model, case.net, out=tmp_path / "first", **given)
-    monkeypatch.setattr("residuum.request.models.fit", None)  # nothing is trained again
+    monkeypatch.setattr("residuum.studies.retraining.fit", None)  # nothing is trained again
     again = request.audit(case.model, case.net, out=tmp_path / "again", **given)
     assert again.record.methods == first.record.methods
     names = [f"{label}.safetensors" for label in ("retrain", "control")]

@@ -58,7 +58,7 @@ def training_identity(request: Request, model: nn.Module, *, surrogates: bool) -
     items = None if request.source.items is None else facts(type(request.source.items))
     how = [facts(request.retrain), facts(request.recipe and vars(request.recipe)), items, surrogates]
     network = [_network(model), state_hash(model.state_dict()), trainable, facts(getattr(model, "fresh_network", None))]
-    code = [code_fingerprint(("residuum.request.models",)), torch.__version__, own_code()]
+    code = [code_fingerprint(("residuum.studies.retraining",)), torch.__version__, own_code()]
     return hashlib.sha256(json.dumps([how, network, code]).encode()).hexdigest()
 
 

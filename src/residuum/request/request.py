@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,17 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from residuum.auditing.probes.base import Further
-from residuum.auditing.probes.durability import further_epochs, trained_further
 from residuum.core.errors import InputError, ResiduumWarning, plural
 from residuum.core.inputs import space_of
+from residuum.core.roles import retrained_label
 from residuum.core.samples import Samples, Splits
-from residuum.core.seeds import child_seed
 from residuum.data.coin import CoinSplit, read_coin
 from residuum.data.ids import Ids, matched_ids
 from residuum.data.images import ImageFiles
 from residuum.data.read import Reading, read_data
-from residuum.models import ShiftedAt, check_model, with_shift, wrap_like
+from residuum.models import ShiftedAt, check_model, with_shift
 from residuum.models.probabilities import refuse_probabilities
 from residuum.models.weights import UnlearnedIds, mark_unlearned, unlearned_ids
 from residuum.models.wrapping import no_network
@@ -41,21 +39,12 @@ from residuum.request.checking import (
     renumbered,
 )
 from residuum.request.decoys import decoy_audit, drawn_decoys
-from residuum.request.models import (
-    Retrain,
-    Unlearned,
-    first_channels,
-    fresh_network,
-    retrained,
-    surrogate,
-    trained_by,
-    unwrapped,
-)
-from residuum.request.soft_reset import BUDGET, ByFunction, ByRecipe, Reset, Way, parameter, soft_reset, training_epochs
+from residuum.request.models import Unlearned, first_channels
+from residuum.request.soft_reset import BUDGET, ByFunction, ByRecipe, Reset, Way, soft_reset, training_epochs
 from residuum.studies.execution import STORE, Resources
+from residuum.studies.retraining import MadeModel, Retraining, TrainingData, TrainingFunction, fresh_network, parameter
 from residuum.studies.stages import measured
 from residuum.studies.study import parse_row
-from residuum.studies.subjects import Made
 from residuum.training import Recipe
 from residuum.unlearning import Method, Origin, SoftReset, make_method, unlearn
 
@@ -66,7 +55,7 @@ if TYPE_CHECKING:
 
 
 class Request:
-    """Which samples of a model's training data are to be forgotten, beside what is needed to check that they are.
+    """Which samples of a model's training data are to be forgotten, with all that is needed to check that they are.
 
     Args:
         data: What the model was trained on, all of it: a folder of class folders of images, an .npz or .csv file,
@@ -111,7 +100,7 @@ class Request:
         earlier: Ids | None = None,
         held_out: object = None,
         validation: object = None,
-        retrain: Retrain | None = None,
+        retrain: TrainingFunction | None = None,
         recipe: Recipe | None = None,
         epochs: int | None = None,
         reading: Reading | None = None,
@@ -191,19 +180,19 @@ class Request:
         return self.network(self.file.model.weights if self.file else None)
 
     def _other(self, data: object, what: str, reading: Reading) -> Samples | None:
-        """Return other samples than the training data, under ids of their own."""
+        """Return held-out or validation samples, with ids that no training sample has."""
         if data is None:
             return None
         source = read_data(data, what=what, reading=reading)
         if source.class_names and self.class_names and source.class_names != self.class_names:
             return renumbered(source, self.class_names, what)
-        if (shape := source.samples.shape) != (wanted := self.source.samples.shape):
-            raise InputError(f"{what}: expected inputs of shape {wanted} as in the training data, got {shape}")
+        if (shape := source.samples.shape) != (expected := self.source.samples.shape):
+            raise InputError(f"{what}: expected inputs of shape {expected} as in the training data, got {shape}")
         return prefixed(source.samples, f"{what}/")
 
     @cached_property
     def splits(self) -> Splits:
-        """Training data as retained and forgotten samples, beside the held-out ones as test set; nothing is cut.
+        """Training data as retained and forgotten samples, with the held-out ones as test set; nothing is cut.
 
         Samples of earlier requests are in none of them.
         """
@@ -369,7 +358,7 @@ class Request:
         origin = self._origin(model, method)
         by_function = self.retrain is not None and self.recipe is None and method.needs_recipe
         if by_function and self.retrain is not None and parameter(self.retrain, "model") is not None:
-            return ByFunction(splits, self.epochs, self.retrain, self._retained_items(), origin)
+            return ByFunction(splits, self.epochs, self.retrain, self._training_data().retained(), origin)
         self._refuse_unknown_recipe(method)
         return ByRecipe(splits, self.recipe.epochs if self.recipe else None, origin)
 
@@ -381,7 +370,7 @@ class Request:
             raise InputError(f"{method.name} trains as the model was trained, which is not known: give recipe={other}")
 
     def _origin(self, model: nn.Module, method: Method) -> Origin:
-        """Return what is known of the model beside its weights: its recipe, and how a new one starts."""
+        """Return how the model was made: its recipe, and how a new one starts."""
         network, prefix = (model.model, "model.") if isinstance(model, ShiftedAt) else (model, "")
         if getattr(network, "fresh_network", None) is None and not isinstance(method, SoftReset):
             return Origin(self.recipe)  # methods that renew some layers need no others that can be renewed
@@ -401,71 +390,26 @@ class Request:
         moved: dict[str, Any] = {part: with_shift(getattr(splits, part), shifted.size) for part in parts}
         return shifted, replace(splits, **moved)
 
-    @property
-    def trains(self) -> bool:
-        """Whether models can be retrained: by the user's function or by a recipe."""
-        return self.retrain is not None or self.recipe is not None
+    def retraining(self, model: nn.Module, *, seed: int = 1, surrogates: bool = False) -> Retraining:
+        """Return how models like this one are retrained without the forgotten samples."""
+        return Retraining(
+            original=model,
+            splits=self.fitted(model),
+            data=self._training_data(),
+            function=self.retrain,
+            recipe=self.recipe,
+            epochs=self.epochs,
+            seed=seed,
+            surrogates=surrogates,
+        )
 
-    def refuse_untrainable(self, model: nn.Module, surrogates: bool) -> None:
-        """Refuse a request that has no way to retrain models like this one."""
-        if surrogates or self.retrain is None:
-            refuse_probabilities(model, "recipes and surrogates train a network", "give a function as retrain=")
-        if not self.trains and not surrogates:
-            ways = "retrain=, recipe= or audit(reference=...)"
-            raise InputError(f"expected a way to retrain: give {ways}, or surrogates=True for cheap, weaker ones")
+    def _training_data(self) -> TrainingData:
+        left_out = frozenset({*self.forget_ids, *self.earlier_ids})
+        return TrainingData(self.source.samples, self.source.items, left_out)
 
-    def retrained(self, model: nn.Module, number: int, *, seed: int = 1, surrogates: bool = False) -> Made:
-        """Return the `number`-th model that never saw the forgotten samples, the first as reference.
-
-        The user's function does not see the model. A recipe and a surrogate copy its architecture and its frozen
-        weights, and a surrogate stops at its accuracy.
-        """
-        self.refuse_untrainable(model, surrogates)
-        child = child_seed(seed, "retrain" if number == 0 else f"control_{number}")
-        if surrogates:
-            result = surrogate(model, self.splits.retain, self.recipe, child)
-        elif self.retrain is not None:
-            result = retrained(self.retrain, self._retained_items(), child)
-            result = replace(result, passes=(self.epochs or 0) * len(self.splits.retain))
-        else:
-            assert self.recipe is not None
-            result = trained_by(self.recipe, model, self.splits.retain, child)
-        result = replace(result, model=wrap_like(result.model, model))
-        try:
-            check_model(result.model, self.splits.retain, self.fitted(model).classes)
-        except InputError as error:
-            raise InputError(f"retrain: {error}") from None
-        return result
-
-    def further_training(self, model: nn.Module) -> Further | None:
-        """Return what trains a model of this kind on the retained samples and some forgotten ones, given their ids.
-
-        The recipe does for a tenth of its epochs, or else the user's function, if it takes a model to start from; it
-        decides how long if it cannot be told. None without either.
-        """
-        splits, recipe, retrain = self.splits, self.recipe, self.retrain
-        if recipe is not None:
-            return lambda start, ids, seed: trained_further(start, splits, recipe, ids, seed)
-        if retrain is None or parameter(retrain, "model") is None:
-            return None
-        takes_epochs = parameter(retrain, "epochs") is not None
-        length = {"epochs": further_epochs(self.epochs)} if takes_epochs and self.epochs else {}
-
-        def by_function(start: nn.Module, ids: Sequence[str], seed: int) -> nn.Module:
-            function = partial(retrain, model=unwrapped(start).train(), **length)
-            return wrap_like(retrained(function, self._retained_items(ids), seed).model, model).eval()
-
-        return by_function
-
-    def _retained_items(self, also: Sequence[str] = ()) -> object:
-        """Return the retained samples as the training function expects them: a part of her own data set, if any."""
-        apart = {*self.forget_ids, *self.earlier_ids} - {*also}
-        rows = [row for row, name in enumerate(self.source.samples.ids) if name not in apart]
-        if self.source.items is None:
-            return self.source.samples.subset(rows) if also else self.splits.retain
-        from torch.utils.data import Subset
-
-        return Subset(self.source.items, rows)
+    def retrained(self, model: nn.Module, number: int, *, seed: int = 1, surrogates: bool = False) -> MadeModel:
+        """Return the `number`-th model that never saw the forgotten samples, the first as reference."""
+        return self.retraining(model, seed=seed, surrogates=surrogates).retrained(retrained_label(number))
 
     def audit(
         self,
@@ -482,7 +426,7 @@ class Request:
         resources: Resources | None = None,
         progress: bool = False,
     ) -> Run:
-        """Audit what unlearning left, beside the model as it was and models that never saw the samples; return the run.
+        """Compare unlearned models with the original and with models that never saw the samples; return the run.
 
         What is not given is as the request file says, if there is one.
 
@@ -492,8 +436,8 @@ class Request:
             options: How to measure: perturbations, radii, probes, seed.
             reference: A model retrained without the forgotten samples; default: made by `retrain` or `recipe`.
             controls: Further ones: how many to make (two at least for a verdict), or the models themselves. The
-                default "auto" makes three, then more until the original would be detected, at most eight. Beside a
-                reference of yours none are made where there is neither `retrain` nor `recipe`.
+                default "auto" makes three, then more until the original would be detected, at most eight. If you give
+                a reference and neither `retrain` nor `recipe`, none are made.
             surrogates: Let cheap surrogates take their place: what is found is then weaker, and marked so everywhere.
             draws: Perturbed copies of each sample at each radius, in place of those of `options`.
             out: Folder of the run: results.json, counts and weights; default runs/request.

@@ -1,13 +1,11 @@
-"""Soft reset of the user's own network: by her training function or by a recipe, and on where accuracy was lost."""
+"""Soft reset of the user's network: by the training function or a recipe, and again where accuracy was lost."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from math import floor
 
 from torch import nn
@@ -15,8 +13,8 @@ from torch import nn
 from residuum.core.errors import InputError
 from residuum.core.samples import Splits
 from residuum.core.seeds import child_seed
-from residuum.models import check_model, private_copy, wrap_like
-from residuum.request.models import Retrain, retrained, unwrapped
+from residuum.models import check_model, private_copy
+from residuum.studies.retraining import TrainingFunction, parameter, trained_from
 from residuum.training import Recipe
 from residuum.unlearning import Context, Origin, SoftReset, Unlearning, unlearn
 
@@ -26,22 +24,7 @@ BY_FUNCTION = ("keep", "fresh", "share", "epochs")  # settings that do not say h
 Accuracies = Mapping[str, float]
 
 
-def parameter(function: Callable[..., object], name: str) -> inspect.Parameter | None:
-    """Return the parameter of this name that a function takes, if any.
-
-    >>> parameter(lambda samples, seed: None, "model") is None
-    True
-    >>> parameter(lambda samples, seed, epochs=30: None, "epochs").default
-    30
-    """
-    try:
-        one = inspect.signature(function).parameters.get(name)
-    except (TypeError, ValueError):  # a function without a signature
-        return None
-    return one if one is not None and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) else None
-
-
-def training_epochs(retrain: Retrain | None, epochs: int | None, recipe: Recipe | None) -> int | None:
+def training_epochs(retrain: TrainingFunction | None, epochs: int | None, recipe: Recipe | None) -> int | None:
     """Return how many epochs a whole training has: as said, the recipe's, or the default of the user's function."""
     if epochs is None and recipe is not None:
         return recipe.epochs
@@ -97,7 +80,7 @@ class ByRecipe(Way):
 class ByFunction(Way):
     """By the user's function `retrain(samples, seed, model=...)`, with `epochs=...` if it takes them."""
 
-    retrain: Retrain
+    retrain: TrainingFunction
     samples: object
     origin: Origin
 
@@ -124,9 +107,7 @@ class ByFunction(Way):
 
     def _trained(self, start: nn.Module, model: nn.Module, epochs: int | None, seed: int) -> Unlearning:
         """Return what the function makes of the start, wrapped as the model is; passes are epochs times samples."""
-        length = {} if epochs is None else {"epochs": epochs}
-        trained = retrained(partial(self.retrain, model=unwrapped(start).train(), **length), self.samples, seed)
-        result = wrap_like(trained.model, model)
+        result = trained_from(start, self.retrain, self.samples, seed, like=model, epochs=epochs)
         check_model(result, self.splits.retain, self.splits.classes)
         return Unlearning(result, (epochs or 0) * len(self.splits.retain), {}, unchanged=False)
 

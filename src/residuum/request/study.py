@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 from uuid import uuid4
@@ -20,7 +18,7 @@ from residuum.auditing.probes import PROBES, probe_kind
 from residuum.core.console import say
 from residuum.core.errors import InputError, plural, unknown_name
 from residuum.core.inputs import InputSpace, space_of
-from residuum.core.roles import refuse_reserved, retrained_label, trained_roles
+from residuum.core.roles import refuse_reserved, trained_roles
 from residuum.core.samples import Splits
 from residuum.data import Dataset
 from residuum.data.copies import near_copies
@@ -33,14 +31,14 @@ from residuum.record.folder import OWN_RUN, note_written
 from residuum.record.run import Run
 from residuum.request.copies import copies_left_out, near_copies_found, without_copies
 from residuum.request.identity import UnknownError, subject_identity, training_identity
-from residuum.request.models import QUICK, Unlearned, refuse_other_arguments
+from residuum.request.models import Unlearned
 from residuum.studies.execution import STORE, Resources, run
 from residuum.studies.maintenance import remove_subject
 from residuum.studies.parsing import build_perturbation, check_measure
+from residuum.studies.retraining import QUICK, MadeModel
 from residuum.studies.settings import AuditSettings, DataSettings, ForgetSettings, ModelSettings, Scenario
 from residuum.studies.study import RowSpec, Study
-from residuum.studies.subjects import LiveSubject, Made, Training
-from residuum.training import Recipe
+from residuum.studies.subjects import LiveSubject
 from residuum.unlearning import first_problem
 
 if TYPE_CHECKING:
@@ -72,22 +70,23 @@ class References:
     controls: int | Literal["auto"] | Sequence[nn.Module] = "auto"
     surrogates: bool = False
 
-    def brought(self, model: nn.Module) -> list[Made]:
+    def brought(self, model: nn.Module) -> list[MadeModel]:
         """Return the models that the user brings, wrapped as the original is, the reference first."""
         listed = [] if isinstance(self.controls, int | str) else list(self.controls)
         if self.reference is None and listed:
-            raise InputError("expected a reference beside the controls; give reference=")
+            raise InputError("expected a reference as well as the controls; give reference=")
         models = [*([] if self.reference is None else [self.reference]), *listed]
         if any(_same_weights(one, model) for one in models):
             text = "expected reference and controls that never saw the forgotten samples, got the original's weights"
             raise InputError(f"{text}; give models that were retrained without them")
-        return [Made(wrap_like(one, model), "retrain", {"trained_by": "others"}) for one in models]
+        return [MadeModel(wrap_like(one, model), "retrain", {"trained_by": "others"}) for one in models]
 
     def control_number(self, request: Request) -> int:
-        """Return how many controls there are beside the reference, those that the user brings among them."""
+        """Return how many controls there are, those that the user brings among them."""
         if isinstance(self.controls, int | str):
             number = FEWEST_CONTROLS if isinstance(self.controls, str) else self.controls
-            return number if request.trains or self.reference is None else 0
+            trains = request.retrain is not None or request.recipe is not None
+            return number if trains or self.reference is None else 0
         return len(self.controls)
 
     def most_controls(self, request: Request) -> int:
@@ -111,7 +110,7 @@ class AuditOptions:
     Args:
         perturbations: How samples are perturbed; default: Gaussian noise on inputs, or on the embedding of tokens.
         taus: Radii, or radii by perturbation; the default fits pixels, or units of `scale`.
-        measures: Probes, such as `recovery`, or FILE.py:FUNCTION of your own; default: none, but beside surrogates the
+        measures: Probes, such as `recovery`, or FILE.py:FUNCTION of your own; default: none, but with surrogates the
             recovery radius where inputs can be searched for.
         draws: Perturbed copies of each sample at each radius.
         until: "verdict" stops drawing once more draws could not change a verdict.
@@ -145,7 +144,9 @@ def request_study(
     """Return the study that `Request.audit` computes; everything is checked here."""
     without_decoys = request
     request = without_decoys.forgotten_with(unlearned)  # retrained models do not see decoys, either
-    splits, surrogates = request.fitted(model), references.surrogates
+    surrogates = references.surrogates
+    retraining = request.retraining(model, seed=options.seed, surrogates=surrogates)
+    splits = retraining.splits
     if not len(splits.test):
         raise InputError(
             "expected held-out samples for an audit, which tell memory from knowledge of the class; give held_out="
@@ -161,10 +162,9 @@ def request_study(
     retrained = references.brought(model)
     labels = list(trained_roles(references.control_number(request)))[1:]
     if len(labels) > len(retrained):
-        request.refuse_untrainable(model, surrogates)
-        if request.retrain is not None and not surrogates:
-            refuse_other_arguments(request.retrain)
-    supplied = {"original": Made(model, "original", _recipe_settings(request.recipe) or {"trained_by": "others"})}
+        retraining.refuse_impossible()
+    recipe = asdict(request.recipe) if request.recipe else {"trained_by": "others"}
+    supplied = {"original": MadeModel(model, "original", recipe)}
     supplied |= dict(zip(labels, retrained, strict=False))
     identity, how, unnamed = uuid4().hex, "", ""
     try:
@@ -172,21 +172,12 @@ def request_study(
         how = training_identity(request, model, surrogates=surrogates) if len(labels) > len(retrained) else ""
     except UnknownError as error:
         unnamed = str(error)
-    training = Training(
-        retrain=partial(_retrain, request, model, options.seed, surrogates),
-        further=request.further_training(model),
-        identity=how,
-        settings=_training_settings(request, surrogates),
-        by_function=request.retrain is not None and not surrogates,
-        surrogates=surrogates,
-        most_controls=references.most_controls(request),
-    )
     live = LiveSubject(
         samples=Dataset(request.name, request.source.samples, splits.test, splits.class_names),
         parts=splits,
         perturbations=moved,
         supplied=supplied | models,
-        training=training,
+        training=replace(retraining, identity=how, most_controls=references.most_controls(request)),
         identity=identity,
         unnamed=unnamed,
         warnings=(
@@ -237,11 +228,6 @@ def _scenario(
         return Scenario.model_validate(settings)
     except ValidationError as error:
         raise InputError(first_problem(error)) from None
-
-
-def _retrain(request: Request, model: nn.Module, seed: int, surrogates: bool, label: str) -> Made:
-    number = next(k for k in count() if retrained_label(k) == label)
-    return request.retrained(model, number, seed=seed, surrogates=surrogates)
 
 
 def audited(
@@ -330,7 +316,7 @@ def _radii(name: str, space: InputSpace, taus: Radii) -> list[float]:
 
 
 def _measures(measures: Sequence[str] | None, model: nn.Module, surrogates: bool) -> list[str]:
-    """Return what was asked for; beside surrogates, the recovery radius where there is one, unless something was."""
+    """Return the measures of the options; by default none, but with surrogates the recovery radius if there is one."""
     space = space_of(model)
     # no token ids, and no features of different scales or categories
     searchable = not space.tokens and space.at is None and space.scale is None and not space.fixed
@@ -369,7 +355,7 @@ def _audit_settings(
     return audit
 
 
-def _unlearned_models(model: nn.Module, unlearned: Unlearning) -> dict[str, Made]:
+def _unlearned_models(model: nn.Module, unlearned: Unlearning) -> dict[str, MadeModel]:
     """Return every unlearned model by the label of its row."""
     if isinstance(unlearned, Mapping):
         named = {str(label): one for label, one in unlearned.items()}
@@ -381,19 +367,6 @@ def _unlearned_models(model: nn.Module, unlearned: Unlearning) -> dict[str, Made
     for label in named:
         refuse_reserved(refuse_no_file_name(label, "a row label"))
     return {
-        label: one if isinstance(one, Unlearned) else Made(wrap_like(one, model), "unlearned elsewhere")
+        label: one if isinstance(one, Unlearned) else MadeModel(wrap_like(one, model), "unlearned elsewhere")
         for label, one in named.items()
     }
-
-
-def _recipe_settings(recipe: Recipe | None) -> dict[str, Any]:
-    return asdict(recipe) if recipe else {}
-
-
-def _training_settings(request: Request, surrogates: bool) -> dict[str, Any]:
-    """Return the recipe of the models that are retrained, or what is known in its place."""
-    if surrogates:
-        return {"surrogates": "trained until they fit the retained samples as the original does"}
-    if request.retrain is not None:
-        return {"trained_by": getattr(request.retrain, "__name__", type(request.retrain).__name__)}
-    return _recipe_settings(request.recipe)

@@ -42,8 +42,9 @@ from residuum.perturbations import PERTURBATIONS
 from residuum.studies.artifacts import code_fingerprint, key_of
 from residuum.studies.parsing import build_probe
 from residuum.studies.pretrained import KnownFile, Pretrained
+from residuum.studies.retraining import MadeModel
 from residuum.studies.settings import AuditSettings, ModelSettings
-from residuum.studies.subjects import MODEL, LiveSubject, Made, Subject
+from residuum.studies.subjects import MODEL, LiveSubject, Subject
 from residuum.training import Progress, Recipe, TrainingPhase, cross_entropy, fit
 from residuum.training.checkpoint import Checkpoint
 from residuum.unlearning import METHODS, Origin, make_method, unlearn
@@ -225,9 +226,9 @@ class GivenStage(Stage):
     def compute(self, work: Workspace) -> None:
         """Take the model as it is, with what is known of how it was made."""
         subject = cast(LiveSubject, self.subject)
-        made, splits = subject.supplied[self.name], subject.splits()
-        save_weights(made.model, work.folder / MODEL)
-        work.write(_made_record(made, made.warnings), splits.retain if self.retrained else splits.train)
+        supplied, splits = subject.supplied[self.name], subject.splits()
+        save_weights(supplied.model, work.folder / MODEL)
+        work.write(_model_record(supplied, supplied.warnings), splits.retain if self.retrained else splits.train)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -245,15 +246,15 @@ class RetrainStage(Stage):
         """Retrain as the user says."""
         subject = cast(LiveSubject, self.subject)
         with measured(self.setup.threads) as record:
-            made = subject.training.retrain(self.name)
-        subject.save(self.name, made, work.folder)
-        work.write(record | _made_record(made, record["warnings"]), subject.splits().retain)
+            result = subject.training.retrained(self.name)
+        subject.save(self.name, result.model, work.folder)
+        work.write(record | _model_record(result, record["warnings"]), subject.splits().retain)
 
 
-def _made_record(made: Made, warnings: Sequence[str]) -> Record:
+def _model_record(source: MadeModel, warnings: Sequence[str]) -> Record:
     """Return what the record of a stage says of a model and its cost."""
-    facts = {"seconds": made.seconds, "passes": made.passes, "notes": dict(made.notes), "unchanged": made.unchanged}
-    return facts | {"warnings": list(warnings)}
+    facts = {name: getattr(source, name) for name in ("seconds", "passes", "unchanged")}
+    return facts | {"notes": dict(source.notes), "warnings": list(warnings)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -27,12 +27,13 @@ from residuum.models import forward, load_state, load_weights, private_copy, sav
 from residuum.perturbations import Perturbation
 from residuum.record.decoys import DecoyAudit
 from residuum.studies.parsing import build_perturbation
+from residuum.studies.retraining import MadeModel, Retraining
 from residuum.studies.settings import DataSettings, ForgetSettings, Strict, split_data
 from residuum.training import Recipe
 
 MODEL = "model.safetensors"
 LOGITS = "logits.npz"  # of a few samples: they tell whether weights were read back into the network they belong to
-ASKED = 8
+FEW = 8
 
 
 class NamedSubject(Strict):
@@ -84,37 +85,6 @@ class NamedSubject(Strict):
         return lambda model, ids, seed: trained_further(model, splits, recipe, ids, seed)
 
 
-@dataclass(frozen=True)
-class Made:
-    """A model, how it was made, and what that cost."""
-
-    model: nn.Module
-    method: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
-    passes: int = 0
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    unchanged: bool = False
-
-
-@dataclass(frozen=True)
-class Training:
-    """How the models of a request are retrained: `retrain` makes the model of a label.
-
-    `identity` is the hash of everything that decides them but their seed; `settings` is what the record says.
-    `further` trains any model further, with some forgotten samples; None where nobody knows how.
-    """
-
-    retrain: Callable[[str], Made]
-    further: Further | None
-    identity: str
-    settings: Mapping[str, Any]
-    by_function: bool  # of the user's, so that nobody knows how long it takes
-    surrogates: bool
-    most_controls: int = 0  # that may be made, where so many were not enough to detect the original
-
-
 @dataclass(frozen=True, eq=False)
 class LiveSubject:
     """The user's own samples and models as objects.
@@ -127,8 +97,8 @@ class LiveSubject:
     samples: Dataset
     parts: Splits
     perturbations: Mapping[str, tuple[Perturbation, InputSpace]]
-    supplied: Mapping[str, Made]
-    training: Training
+    supplied: Mapping[str, MadeModel]
+    training: Retraining
     identity: str
     unnamed: str = ""
     warnings: tuple[str, ...] = ()
@@ -159,11 +129,11 @@ class LiveSubject:
         """Return the splits as the user gave them."""
         return self.parts
 
-    def save(self, label: str, made: Made, folder: Path) -> None:
-        """Write the weights of a retrained model, and what it answers."""
-        save_weights(made.model, folder / MODEL)
-        write_arrays(folder / LOGITS, {"logits": self._answers(made.model).numpy()})
-        self.retrained[label] = made.model
+    def save(self, label: str, model: nn.Module, folder: Path) -> None:
+        """Write the weights of a retrained model, and its logits on a few samples."""
+        save_weights(model, folder / MODEL)
+        write_arrays(folder / LOGITS, {"logits": self._logits(model).numpy()})
+        self.retrained[label] = model
 
     def load(self, label: str, folder: Path) -> nn.Module:
         """Return the model that the user brought, or a copy of the original with retrained weights.
@@ -176,20 +146,20 @@ class LiveSubject:
             model = private_copy(self.supplied["original"].model)
             try:
                 load_state(model, folder / MODEL)
-                answers = torch.from_numpy(read_arrays(folder / LOGITS, ["logits"], "logits")["logits"])
-                alike = torch.allclose(self._answers(model), answers, rtol=1e-4, atol=1e-5)
+                logits = torch.from_numpy(read_arrays(folder / LOGITS, ["logits"], "logits")["logits"])
+                alike = torch.allclose(self._logits(model), logits, rtol=1e-4, atol=1e-5)
             except InputError:
                 alike = False
-            self.retrained[label] = model.eval() if alike else self.training.retrain(label).model
+            self.retrained[label] = model.eval() if alike else self.training.retrained(label).model
         return self.retrained[label]
 
-    def _answers(self, model: nn.Module) -> torch.Tensor:
-        few: Samples = self.parts.retain.subset(range(min(ASKED, len(self.parts.retain))))
+    def _logits(self, model: nn.Module) -> torch.Tensor:
+        few: Samples = self.parts.retain.subset(range(min(FEW, len(self.parts.retain))))
         return forward(model, few)
 
     def further_training(self, recipe: Recipe) -> Further | None:
         """Return what trains a model further, as the user trains; None where nobody knows how."""
-        return self.training.further
+        return self.training.further()
 
     def perturbation(self, spec: str) -> tuple[Perturbation, InputSpace]:
         """Return the perturbation of this name, and the space that it acts in."""
