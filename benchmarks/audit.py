@@ -197,7 +197,7 @@ def demo_counts() -> tuple[dict[str, Counts], dict[str, nn.Module], Samples, lis
         results = run_all([study], store=store)[0]
         counts = {result.label: Counts.load(result.audits["gaussian"].counts) for result in results}
         models = {result.label: load_weights(result.model) for result in results}
-    forget = study.splits(study.dataset()).forget
+    forget = study.splits().forget
     taus = [float(tau) for tau in counts["original"].taus]
     return counts, models, forget, taus, child_seed(131, "audit")
 

@@ -166,13 +166,13 @@ PLACE = f"train/{KEY}/manifest.json"
 
 
 def whole_store() -> dict[str, bytes]:
-    """Return the files of a store with one artefact and the note of one run."""
+    """Return the files of a store with one artifact and the note of one run."""
     with tempfile.TemporaryDirectory() as folder:
-        root, artefact = Path(folder), Path(folder) / "train" / KEY
-        artefact.mkdir(parents=True)
-        (artefact / "ids.txt").write_text("a\nb\n")
-        (artefact / "record.json").write_text('{"seconds": 1.0}')
-        Manifest.describe(artefact, CONTENT, title="t").write(artefact)
+        root, artifact = Path(folder), Path(folder) / "train" / KEY
+        artifact.mkdir(parents=True)
+        (artifact / "ids.txt").write_text("a\nb\n")
+        (artifact / "record.json").write_text('{"seconds": 1.0}')
+        Manifest.describe(artifact, CONTENT, title="t").write(artifact)
         (root / "runs").mkdir()
         (root / "runs" / "x.json").write_text(json.dumps({"folder": folder, "stages": [KEY]}))
         Store(root).prepare()
@@ -192,14 +192,14 @@ def stored(place, tree):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_bytes(content)
         maintenance.verify(root)
-        assert all(artefact.record() for artefact in maintenance.artefacts(root))
+        assert all(artifact.record() for artifact in maintenance.artifacts(root))
         maintenance.forget(root, ["a"])
 
     return lambda: json_bytes(tree), read
 
 
 FILES = {
-    "artefact": stored(PLACE, json.loads(STORE[PLACE])),
+    "artifact": stored(PLACE, json.loads(STORE[PLACE])),
     "mark": stored("store.json", {"version": 1}),
     "begun": stored("maintenance.json", ["a", "b"]),
     "note": stored("runs/x.json", {"folder": "/tmp/x", "stages": [KEY]}),

@@ -29,7 +29,7 @@ from residuum.request import AuditOptions, Reading
 from residuum.request.study import References, request_study
 from residuum.studies import plan
 from residuum.studies.execution import Resources
-from residuum.studies.maintenance import artefacts
+from residuum.studies.maintenance import artifacts
 
 OPTIONS = AuditOptions(taus=[0, 0.05, 0.1])
 QUICK = {"draws": 30, "options": OPTIONS}
@@ -537,7 +537,7 @@ def test_a_training_function_that_cannot_be_compared_is_not_kept(case, tmp_path,
     request, store = case.request(retrain=strange), tmp_path / "store"
     for _ in range(2):
         request.audit(case.model, case.net, controls=1, store=store, out=tmp_path / "run", progress=True, **QUICK)
-    assert artefacts(store) == []
+    assert artifacts(store) == []
     assert len(trained) == 4
     assert "the next one starts again: training reads an object of type object" in capsys.readouterr().err
 
@@ -604,7 +604,7 @@ def test_forgetting_a_sample_removes_the_retrained_models_that_saw_it(case, tmp_
     request.audit(case.model, case.net, controls=1, store=".residuum/store", **QUICK)
 
     def kinds():
-        return {artefact.folder.parent.name for artefact in artefacts(tmp_path / ".residuum" / "store")}
+        return {artifact.folder.parent.name for artifact in artifacts(tmp_path / ".residuum" / "store")}
 
     assert run_command(["forget", request.forget_ids[0]]) == 0
     assert kinds() == {"retrain"}  # which never saw it

@@ -103,7 +103,7 @@ def test_a_chain_that_was_lost_counts_as_made_with_the_sample(chain):
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "not json", '{"kind": 3}', "[" * 100_000, None])
-def test_an_artefact_that_cannot_be_read_blocks_nothing_and_is_forgotten(chain, content, capsys):
+def test_an_artifact_that_cannot_be_read_blocks_nothing_and_is_forgotten(chain, content, capsys):
     store, _, stranger, *_ = chain
     manifest, where = store.folder(stranger) / "manifest.json", ["--store", str(store.root)]
     manifest.write_bytes(b"\xff\xfe" if content is None else content.encode())
@@ -114,7 +114,7 @@ def test_an_artefact_that_cannot_be_read_blocks_nothing_and_is_forgotten(chain, 
     assert f"would remove: train {stranger.key}, whose manifest cannot be trusted" in capsys.readouterr().out
     assert run_command(["forget", "b", *where]) == 0
     assert "4 removed" in capsys.readouterr().out
-    assert maintenance.artefacts(store.root) == []
+    assert maintenance.artifacts(store.root) == []
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"a\nx\n", b"\xff"])
@@ -387,7 +387,7 @@ def test_a_request_means_the_samples_that_a_run_forgot_for_it(copied, capsys):
     assert run_command(["forget", "--request", "class=8,fraction=0.5", "--runs", *where]) == 0
     for each in splits.forget.ids:
         assert has_bytes(folder, each.encode()) == []
-    kept = {artefact.title for artefact in maintenance.artefacts(folder / "store")}
+    kept = {artifact.title for artifact in maintenance.artifacts(folder / "store")}
     assert {"train retrain (seed 1)", "train control (seed 1)"} <= kept  # of the class: they never saw one of them
 
 
@@ -401,7 +401,7 @@ def test_from_any_folder_every_known_store_forgets_and_a_wrong_id_changes_none(t
     monkeypatch.chdir(tmp_path / "elsewhere")
 
     def stages():
-        return [len(maintenance.artefacts(store.root)) for store in stores]
+        return [len(maintenance.artifacts(store.root)) for store in stores]
 
     assert run_command(["forget", "b", "nobody"]) == 2
     assert f"nothing in the stores {stores[0].root}, {stores[1].root} was made with 1 id" in capsys.readouterr().err
@@ -475,7 +475,7 @@ def test_kills_of_forgetting_leave_nothing(further, tiny, tmp_path):
         assert killed(arguments, moment)
         run_command(arguments)
         assert has_bytes(store, sample_id.encode()) == []
-        left = {artefact.key for artefact in maintenance.artefacts(store)}
+        left = {artifact.key for artifact in maintenance.artifacts(store)}
         assert kept in (None, left)
         assert maintenance.verify(store) == {}
         assert maintenance.leftovers(store) == []

@@ -161,7 +161,7 @@ def flip(path):
 
 
 @pytest.mark.parametrize("undisturbed", SCENARIOS, indirect=True)
-def test_a_flipped_byte_in_any_kind_of_artefact_is_noticed_reported_and_mended(undisturbed, tmp_path):
+def test_a_flipped_byte_in_any_kind_of_artifact_is_noticed_reported_and_mended(undisturbed, tmp_path):
     scenario, folder, _ = undisturbed
     store, before = folder / "store", len(logged(folder / "store", "finished"))
     damaged = one_of_each(store)

@@ -194,7 +194,7 @@ def test_forgetting_a_sample_finds_the_models_of_later_requests(everything, plan
     first, second, third = (sorted(request)[:1] for request in requested(everything))
 
     def doomed(ids):
-        return {artefact.key for artefact in made_with(folder / "store", ids).artefacts}
+        return {artifact.key for artifact in made_with(folder / "store", ids).artifacts}
 
     keys = [{label: stage.key for label, stage in step.models.items()} for step in plans]
     for ids in (first, second, third):

@@ -19,7 +19,7 @@ from residuum.core import files
 from residuum.core.errors import InputError, LostProcessError, ResiduumWarning
 from residuum.models import build_model, save_weights
 from residuum.studies import Study, artifacts, maintenance, plan, run_all
-from residuum.studies.artifacts import _module, broken_artefacts, code_fingerprint, import_closure
+from residuum.studies.artifacts import _module, broken_artifacts, code_fingerprint, import_closure
 from residuum.studies.stages import KINDS
 from residuum.studies.store import Store
 from residuum.training.checkpoint import Checkpoint
@@ -138,7 +138,7 @@ def test_a_reworded_comment_or_docstring_changes_no_fingerprint_and_a_constant_d
 
 
 @pytest.mark.parametrize("damage", ["flip", "remove", "add", "manifest"])
-def test_a_damaged_artefact_is_reported_and_computed_again(toy, damage, capsys):
+def test_a_damaged_artifact_is_reported_and_computed_again(toy, damage, capsys):
     stage, store, log = toy
     folder = store.compute(stage())
     target = folder / ("manifest.json" if damage == "manifest" else "value.txt")
@@ -150,12 +150,12 @@ def test_a_damaged_artefact_is_reported_and_computed_again(toy, damage, capsys):
         content = bytearray(target.read_bytes())
         content[0] ^= 1
         target.write_bytes(content)
-    assert broken_artefacts(folder)
+    assert broken_artifacts(folder)
     with pytest.warns(ResiduumWarning, match="is not what was written; the stage is computed again"):
         store.compute(stage())
     assert "is not what was written" in capsys.readouterr().err
     assert log.read_text() == "1\n1\n"
-    assert broken_artefacts(folder) == []
+    assert broken_artifacts(folder) == []
 
 
 def test_a_stage_that_fails_leaves_nothing(toy, monkeypatch):
@@ -289,7 +289,7 @@ def test_a_finished_stage_is_kept_although_its_scratch_was_taken_away(toy, monke
     monkeypatch.setattr(type(stage()), "compute", robbed)
     store.compute(stage())
     assert store.has(stage())
-    assert broken_artefacts(store.folder(stage())) == []
+    assert broken_artifacts(store.folder(stage())) == []
 
 
 def test_garbage_is_not_collected_while_a_run_may_be_about_to_use_it(toy, capsys):
@@ -335,14 +335,14 @@ def test_a_store_that_is_removed_while_a_stage_writes_is_one_clear_line(toy, mon
         store.compute(stage())
 
 
-def test_artefacts_of_other_code_are_garbage(toy, monkeypatch):
+def test_artifacts_of_other_code_are_garbage(toy, monkeypatch):
     stage, store, _ = toy
     store.compute(stage())
     assert maintenance.collect_garbage(store.root) == []
     monkeypatch.setattr("residuum.studies.artifacts.LIBRARIES", ())
     forget_code()
     assert maintenance.collect_garbage(store.root) == ["train toy (seed 1)"]
-    assert maintenance.artefacts(store.root) == []
+    assert maintenance.artifacts(store.root) == []
 
 
 def test_real_stages_know_which_samples_they_read(finished, quick):
@@ -351,7 +351,7 @@ def test_real_stages_know_which_samples_they_read(finished, quick):
     place = Store(folder / "store")
 
     def ids(stage):
-        return set(maintenance.Artefact(place.folder(stage)).ids)
+        return set(maintenance.Artifact(place.folder(stage)).ids)
 
     assert ids(first.models["original"]) == set(splits.train.ids)
     assert ids(first.models["retrain"]) == set(splits.retain.ids)
@@ -359,7 +359,7 @@ def test_real_stages_know_which_samples_they_read(finished, quick):
     assert ids(first.models["loud"]) == {*splits.train.ids, *splits.validation.ids}  # its caps are validation losses
     shown = choose_heldout(splits.heldout, splits.forget)
     assert ids(first.audits["gaussian"]) == {*splits.forget.ids, *shown.ids}
-    doomed = {artefact.key for artefact in maintenance.made_with(place.root, splits.forget.ids[:1]).artefacts}
+    doomed = {artifact.key for artifact in maintenance.made_with(place.root, splits.forget.ids[:1]).artifacts}
     assert first.models["gd"].key in doomed  # made from the original, which saw the sample
     assert first.models["retrain"].key not in doomed
 
@@ -397,7 +397,7 @@ def test_a_changed_data_file_is_a_different_key(tmp_path):
     assert len(keys) == 2
 
 
-def test_the_same_data_at_two_paths_share_their_artefacts(tmp_path, monkeypatch):
+def test_the_same_data_at_two_paths_share_their_artifacts(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     x, y = rng.random((60, 1, 8, 8)).astype(np.float32), np.arange(60) % 3
     sizes = {"data.train_size": 30, "data.validation_size": 10, "data.test_size": 15, "forget.forget_class": 1}

@@ -28,7 +28,7 @@ def swap(first, second):
     aside.rename(second)
 
 
-def test_swapped_artefacts_are_found_and_computed_again(toy):
+def test_swapped_artifacts_are_found_and_computed_again(toy):
     stage, store, log = toy
     first, second = store.compute(stage(seed=1)), store.compute(stage(seed=2))
     swap(first, second)
@@ -200,7 +200,7 @@ def test_a_folder_overwritten_during_a_stage_and_put_back_leaves_nothing(images,
         patch.setattr("residuum.studies.stages.fit", disturbed)
         with pytest.raises(InputError, match="were written while they were read; results since then are discarded"):
             run_all([study], store=tmp_path / "b")
-    assert maintenance.artefacts(tmp_path / "b") == []
+    assert maintenance.artifacts(tmp_path / "b") == []
     again = run_all([study], store=tmp_path / "b")[0]
     assert [r.model.read_bytes() for r in again] == [r.model.read_bytes() for r in sound]
 

@@ -21,7 +21,7 @@ def list_store(store: Store = DEFAULT_STORE, as_json: Json = False) -> None:
     from residuum.reporting.terminal import console
     from residuum.studies import maintenance
 
-    records = [artefact.record() for artefact in maintenance.artefacts(store)]
+    records = [artifact.record() for artifact in maintenance.artifacts(store)]
     if as_json:
         options.print_json(records)
         return
@@ -35,7 +35,7 @@ def list_store(store: Store = DEFAULT_STORE, as_json: Json = False) -> None:
 
 
 def verify_store(store: Store = DEFAULT_STORE, as_json: Json = False) -> None:
-    """Check every artefact against its hashes; exit with 1 if one is not what was written."""
+    """Check every artifact against its hashes; exit with 1 if one is not what was written."""
     from residuum.studies import maintenance
 
     broken = maintenance.verify(store)
@@ -44,7 +44,7 @@ def verify_store(store: Store = DEFAULT_STORE, as_json: Json = False) -> None:
     else:
         for key, files in broken.items():
             tell(f"broken: {key} ({', '.join(files)})")
-        checked = f"{plural(len(maintenance.artefacts(store)), 'stage')} checked, {len(broken)} broken"
+        checked = f"{plural(len(maintenance.artifacts(store)), 'stage')} checked, {len(broken)} broken"
         tell(f"{checked}{'; a run that needs one of them computes it again' if broken else ''}")
     if broken:
         raise typer.Exit(1)

@@ -152,8 +152,8 @@ def file_names(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def broken_artefacts(folder: Path) -> list[str]:
-    """Return the files of an artefact that are not what was written; its manifest, if that is not to be trusted."""
+def broken_artifacts(folder: Path) -> list[str]:
+    """Return the files of an artifact that are not what was written; its manifest, if that is not to be trusted."""
     manifest = Manifest.read(folder)
     return [MANIFEST] if manifest is None else manifest.broken(folder)
 

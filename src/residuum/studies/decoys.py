@@ -1,4 +1,4 @@
-"""What a decoy audit comes to: tests of its scores, and a conclusion."""
+"""The conclusion of a decoy audit, from tests of its scores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from residuum.record.decoys import DecoyAudit, DecoyConclusion
 
 
 def judged_decoys(audit: DecoyAudit) -> DecoyAudit:
-    """Return the audit with the tests of its scores, and what they come to.
+    """Return the audit with the tests of its scores and its conclusion.
 
     Where p is above 5 %, the audit is conclusive only if the original's difference is large enough to be found.
     """

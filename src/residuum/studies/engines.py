@@ -188,9 +188,9 @@ def _check_workers(client: "Client", address: str) -> None:
     except TimeoutError:
         raise InputError(f"the scheduler at {address} has no workers; start some and try again") from None
     here = library_versions()
-    asked = {worker: client.submit(library_versions, workers=[worker], pure=False) for worker in client.nthreads()}
+    futures = {worker: client.submit(library_versions, workers=[worker], pure=False) for worker in client.nthreads()}
     try:
-        answers = {worker: future.result(timeout=ANSWER) for worker, future in asked.items()}
+        answers = {worker: future.result(timeout=ANSWER) for worker, future in futures.items()}
     except TimeoutError:
         raise InputError(f"a worker of {address} does not answer within {ANSWER} s; stop it and try again") from None
     for worker, there in answers.items():

@@ -32,7 +32,7 @@ from residuum.record.folder import (
     remove_run,
     written_places,
 )
-from residuum.studies.artifacts import MANIFEST, SCRATCH_FOLDER, Manifest, broken_artefacts, noted_ids, unsealed_files
+from residuum.studies.artifacts import MANIFEST, SCRATCH_FOLDER, Manifest, broken_artifacts, noted_ids, unsealed_files
 from residuum.studies.settings import ForgetSettings
 from residuum.studies.stages import IDS, KINDS, code_of
 from residuum.studies.store import WRITING, Store
@@ -41,7 +41,7 @@ STRAY = "not written by residuum"
 
 
 @dataclass(frozen=True)
-class Artefact:
+class Artifact:
     """A finished stage in a store."""
 
     folder: Path
@@ -53,7 +53,7 @@ class Artefact:
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """What it was made from; None where the manifest is damaged or not this artefact's."""
+        """What it was made from; None where the manifest is damaged or not this artifact's."""
         return Manifest.read(self.folder)
 
     @property
@@ -63,7 +63,7 @@ class Artefact:
         return self.manifest.title if self.manifest else unreadable
 
     @property
-    def made(self) -> datetime:
+    def finished(self) -> datetime:
         """When it was finished."""
         return datetime.fromtimestamp((self.folder / MANIFEST).stat().st_mtime, UTC)
 
@@ -90,17 +90,22 @@ class Artefact:
         """The deletion requests that the stage knows of, in order."""
         return list(self.manifest.settings.get("requests", ())) if self.manifest else []
 
+    @property
+    def named_ids(self) -> frozenset[str]:
+        """The ids that it is known to have read, and those that its requests name."""
+        return (self.ids or frozenset()).union(*(request.get("forget_ids") or () for request in self.requests))
+
     def record(self) -> dict[str, Any]:
         """Return the entry for machine-readable output."""
         size = sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
-        made = self.made.isoformat(timespec="seconds")
-        return {"key": self.key, "title": self.title, "bytes": size, "made": made, "current": self.current}
+        finished = self.finished.isoformat(timespec="seconds")
+        return {"key": self.key, "title": self.title, "bytes": size, "made": finished, "current": self.current}
 
 
-def artefacts(root: Path) -> list[Artefact]:
+def artifacts(root: Path) -> list[Artifact]:
     """Return what a store holds, oldest first; folders without a manifest are left to `leftovers`."""
-    finished = [Artefact(folder) for folder in _folders(root) if _is_whole(folder)]
-    return sorted(finished, key=lambda artefact: (artefact.made, artefact.key))
+    finished = [Artifact(folder) for folder in _folders(root) if _is_whole(folder)]
+    return sorted(finished, key=lambda artifact: (artifact.finished, artifact.key))
 
 
 def leftovers(root: Path) -> list[Path]:
@@ -138,8 +143,8 @@ def key_in(folder: Path) -> str:
 
 
 def verify(root: Path) -> dict[str, list[str]]:
-    """Return the broken files of every artefact and checkpoint that is not what was written, by key, and strays."""
-    checked = {artefact.key: broken_artefacts(artefact.folder) for artefact in artefacts(root)}
+    """Return the broken files of every artifact and checkpoint that is not what was written, by key, and strays."""
+    checked = {artifact.key: broken_artifacts(artifact.folder) for artifact in artifacts(root)}
     for folder in _unfinished(root):
         if broken := unsealed_files(folder):
             checked[folder.name] = [*checked.get(folder.name, []), *broken]
@@ -148,15 +153,15 @@ def verify(root: Path) -> dict[str, list[str]]:
 
 
 def collect_garbage(root: Path, *, dry_run: bool = False) -> list[str]:
-    """Remove half-written folders and artefacts that the installed code would never use; return what they were.
+    """Remove half-written folders and artifacts that the installed code would never use; return what they were.
 
     A run that is under way is an error: it could be about to use them. What a single stage is working on stays.
     """
-    artefacts(root)  # a store that does not exist is not made
+    artifacts(root)  # a store that does not exist is not made
     store, removed = Store(root), []
     with nullcontext() if dry_run else store.alone(stages=True):
         half = {folder: f"half-written {key_in(folder)}" for folder in leftovers(root)}
-        stale = {artefact.folder: artefact.title for artefact in artefacts(root) if not artefact.current}
+        stale = {artifact.folder: artifact.title for artifact in artifacts(root) if not artifact.current}
         if dry_run:
             return [*half.values(), *stale.values()]
         for folder, title in (half | stale).items():
@@ -169,10 +174,10 @@ def collect_garbage(root: Path, *, dry_run: bool = False) -> list[str]:
 
 def remove_subject(root: Path, identity: str) -> None:
     """Remove what was computed for a request whose objects no other process can tell to be the same."""
-    doomed = [
-        one.folder for one in artefacts(root) if one.manifest and one.manifest.settings.get("identity") == identity
-    ]
-    Store(root).remove(doomed)
+    manifests = {one.folder: one.manifest for one in artifacts(root)}
+    Store(root).remove(
+        [folder for folder, one in manifests.items() if one and one.settings.get("identity") == identity]
+    )
 
 
 # Runs: every run notes in the store which artifacts its folder has copies of; other folders are read.
@@ -196,13 +201,13 @@ class Note:
 
 
 @contextmanager
-def noted(folder: Path, artefacts: AbstractSet[Path]) -> Iterator[None]:
-    """Note that a folder gets copies of a store's artefacts; afterwards, that it has nothing else. It is locked."""
-    manifests = [Manifest.read(artefact) for artefact in artefacts]
+def noted(folder: Path, artifacts: AbstractSet[Path]) -> Iterator[None]:
+    """Note that a folder gets copies of a store's artifacts; afterwards, that it has nothing else. It is locked."""
+    manifests = [Manifest.read(artifact) for artifact in artifacts]
     if any(manifest and manifest.settings.get("unnamed") for manifest in manifests):  # which does not stay in the store
         yield
         return
-    store, keys = min(artefacts).parents[1], {artefact.name for artefact in artefacts}
+    store, keys = min(artifacts).parents[1], {artifact.name for artifact in artifacts}
     copies = {digest for manifest in manifests if manifest for digest in manifest.files.values()}
     name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:32]
     file = store / RUNS / f"{name}.json"
@@ -307,8 +312,8 @@ class Forgotten:
         """
         sentences = []
         if number := len(self.removed):
-            made = "models and measurements that were" if number > 1 else "model or measurement that was"
-            sentences.append(f"On {day} we deleted {number} stored {made} made with your data.")
+            results = "models and measurements that were" if number > 1 else "model or measurement that was"
+            sentences.append(f"On {day} we deleted {number} stored {results} made with your data.")
         if self.runs:
             reports = plural(len(self.runs), "report")
             sentences.append(f"We {'deleted' if cleaned else 'keep'} {reports} with results about your data.")
@@ -320,33 +325,31 @@ class Forgotten:
 
 @dataclass(frozen=True)
 class MadeWith:
-    """What a store holds that was made with some samples: artefacts, children first, and half-written folders.
+    """What a store holds that was made with some samples: artifacts, children first, and half-written folders.
 
     `unreadable`: of some of it, nobody can tell which samples it was made with.
     """
 
     root: Path
-    artefacts: list[Artefact]
+    artifacts: list[Artifact]
     half: list[Path]
     unreadable: bool = False
 
     @property
     def folders(self) -> list[Path]:
         """Everything to remove, in an order in which what is left can always be found again."""
-        return [*self.half, *(artefact.folder for artefact in self.artefacts)]
+        return [*self.half, *(artifact.folder for artifact in self.artifacts)]
 
     @property
     def titles(self) -> list[str]:
         """What a person calls it."""
-        return [*(f"half-written {key_in(folder)}" for folder in self.half), *(a.title for a in self.artefacts)]
+        return [*(f"half-written {key_in(folder)}" for folder in self.half), *(a.title for a in self.artifacts)]
 
     @property
     def ids(self) -> frozenset[str]:
         """The samples that it is known to have been made with, or to name."""
-        read = (artefact.ids or () for artefact in self.artefacts)
-        named = (request.get("forget_ids") or () for artefact in self.artefacts for request in artefact.requests)
-        noted = (noted_ids(self.root / SCRATCH_FOLDER / key_in(folder)) or () for folder in self.half)
-        return frozenset[str]().union(*read, *named, *noted)
+        noted = (ids_of_half(self.root, folder) or () for folder in self.half)
+        return frozenset[str]().union(*(artifact.named_ids for artifact in self.artifacts), *noted)
 
 
 @dataclass(frozen=True)
@@ -375,46 +378,36 @@ def made_with(root: Path, ids: Collection[str]) -> MadeWith:
 
     What cannot be read counts, and so does what was made from something that is no longer there: nobody can tell.
     """
-    wanted, everything = frozenset(ids), {artefact.key: artefact for artefact in artefacts(root)}
+    sample_ids, everything = frozenset(ids), {artifact.key: artifact for artifact in artifacts(root)}
     parents = {key: set(one.manifest.parents.values()) if one.manifest else set() for key, one in everything.items()}
-    tainted = {key for key, one in everything.items() if _holds(one, wanted) or not parents[key] <= everything.keys()}
+    untold = {key for key, one in everything.items() if one.ids is None or not parents[key] <= everything.keys()}
+    tainted = untold | {key for key, one in everything.items() if not sample_ids.isdisjoint(one.named_ids)}
     while more := {key for key, sources in parents.items() if sources & tainted} - tainted:
         tainted |= more
     order = TopologicalSorter({key: parents[key] & tainted for key in sorted(tainted)}).static_order()
-    half = [folder for folder in leftovers(root) if _may_hold(root, folder, wanted)]
-    untold = [key for key in tainted if everything[key].ids is None or not parents[key] <= everything.keys()]
-    untold += [folder.name for folder in half if noted_ids(root / SCRATCH_FOLDER / key_in(folder)) is None]
-    return MadeWith(root, [everything[key] for key in order][::-1], half, bool(untold))
+    noted = {folder: ids_of_half(root, folder) for folder in leftovers(root)}
+    half = [folder for folder, read in noted.items() if read is None or not sample_ids.isdisjoint(read)]
+    return MadeWith(root, [everything[key] for key in order][::-1], half, bool(untold) or None in noted.values())
 
 
-def _holds(artefact: Artefact, wanted: frozenset[str]) -> bool:
-    named = (sample_id for request in artefact.requests for sample_id in request.get("forget_ids") or ())
-    return artefact.ids is None or not wanted.isdisjoint(artefact.ids) or not wanted.isdisjoint(named)
-
-
-def _may_hold(root: Path, folder: Path, wanted: frozenset[str]) -> bool:
-    noted = noted_ids(root / SCRATCH_FOLDER / key_in(folder))
-    return noted is None or not wanted.isdisjoint(noted)
+def ids_of_half(root: Path, folder: Path) -> frozenset[str] | None:
+    """Return the ids of all samples that the stage of a half-written folder may have read; None if nobody knows."""
+    return noted_ids(root / SCRATCH_FOLDER / key_in(folder))
 
 
 def requested_ids(roots: Sequence[Path], request: Mapping[str, Any]) -> frozenset[str]:
     """Return the ids that a deletion request means: those it names, or those that runs of the stores forgot for it."""
-    asked = ForgetSettings.model_validate(request)
-    if asked.forget_ids is not None:
-        return frozenset(asked.forget_ids)
-    everything = {artefact.key: artefact for root in roots for artefact in artefacts(root)}
-    audits = [one for one in everything.values() if one.requests and _same(one.requests[-1], asked)]
+    forget = ForgetSettings.model_validate(request)
+    if forget.forget_ids is not None:
+        return frozenset(forget.forget_ids)
+    everything = {artifact.key: artifact for root in roots for artifact in artifacts(root)}
+    audits = [one for one in everything.values() if one.requests[-1:] == [forget.content()]]
     pairs = [(one.manifest.parents.get(role) for role in ("original", "retrain")) for one in audits if one.manifest]
     trained_on = [[everything[key].ids if key in everything else None for key in pair] for pair in pairs]
     ids = frozenset[str]().union(*(train - retain for train, retain in trained_on if train and retain))
     if not ids and not any((root / BEGUN).is_file() for root in roots):
         raise InputError(f"no run of {_listed(roots)} carried out this request; give the samples with --ids FILE")
     return ids
-
-
-def _same(stored: Mapping[str, Any], asked: ForgetSettings) -> bool:
-    wanted = asked.model_dump(mode="json")
-    return stored == wanted | {"forget_class": None if asked.forget_class is None else str(asked.forget_class)}
 
 
 def known_stores(here: Path) -> list[Path]:
@@ -441,33 +434,29 @@ def forget(
     if not ids and not any((root / BEGUN).is_file() for root in roots):
         raise InputError("expected at least one id to forget, got none")
     for root in roots:
-        artefacts(root)  # a store that does not exist is not made
+        artifacts(root)  # a store that does not exist is not made
     with ExitStack() as alone:
         for root in roots if not dry_run else ():
             alone.enter_context(Store(root).alone())
         begun = [earlier for root in roots if (earlier := Begun.read(root))]
         everyone = sorted({*ids, *(name for earlier in begun for name in earlier.ids)})
-        found = [made_with(root, everyone) for root in roots]
-        held = _held_runs(found, everyone, place)
-        answer = _described(() if begun else ids, found, held)
+        holdings = [made_with(root, everyone) for root in roots]
+        held = _held_runs(holdings, everyone, place)
+        answer = _described(() if begun else ids, holdings, held)
         for earlier in begun:
             answer = earlier.completed(answer)
-        if answer.unknown and not any([*(one.unreadable for one in found), *(run.lost for run in held)]):
-            raise InputError(_unknown_text(roots, answer.unknown))
+        if (names := answer.unknown) and not any([*(one.unreadable for one in holdings), *(run.lost for run in held)]):
+            text = f"nothing in {_listed(roots)} was made with {plural(len(names), 'id')} of those given"
+            first = ", ".join([*names[:10], *(["..."] if len(names) > 10 else [])])
+            raise InputError(f"{text}: {first}; nothing was removed, check how they are written")
         if not dry_run:
             for root in roots:
                 Begun(everyone, answer).write(root)
             _clean([run for run in held if run.touched] if runs else [])
-            for one in found:
+            for one in holdings:
                 Store(one.root).remove(one.folders)
                 (one.root / BEGUN).unlink()
     return answer
-
-
-def _unknown_text(roots: Sequence[Path], ids: Sequence[str]) -> str:
-    names = ", ".join([*ids[:10], *(["..."] if len(ids) > 10 else [])])
-    text = f"nothing in {_listed(roots)} was made with {plural(len(ids), 'id')} of those given: {names}"
-    return f"{text}; nothing was removed, check how they are written"
 
 
 def _listed(roots: Sequence[Path]) -> str:
@@ -479,7 +468,7 @@ def _listed(roots: Sequence[Path]) -> str:
 
 @dataclass(frozen=True)
 class Begun:
-    """A forgetting under way: its ids, and what it found before it removed anything."""
+    """A forgetting under way: its ids, and the answer from before anything was removed."""
 
     ids: list[str]
     answer: Forgotten
@@ -500,7 +489,7 @@ class Begun:
             return None
 
     def completed(self, answer: Forgotten) -> Forgotten:
-        """Return the answer with what was found at first and may be removed by now."""
+        """Return the answer together with the first one, parts of which may be removed by now."""
         rest = Counter(answer.removed) - Counter(self.answer.removed)
         cleaned = tuple(f"{folder}, " for folder in self.answer.runs)
         unreachable = [line for line in answer.unreachable if not line.startswith(cleaned)]
@@ -523,10 +512,10 @@ def _clean(runs: Sequence[HeldRun]) -> None:
             raise InputError(f"{text}; mend it, and the same command goes on") from error
 
 
-def _held_runs(found: Sequence[MadeWith], ids: Collection[str], place: Path | None) -> list[HeldRun]:
-    """Return the runs that were made from what was found or is no longer there, and those that name the samples."""
-    gone = {one.root: one.artefacts for one in found}
-    left = {root: _without(artefacts(root), removed) for root, removed in gone.items()}
+def _held_runs(holdings: Sequence[MadeWith], ids: Collection[str], place: Path | None) -> list[HeldRun]:
+    """Return the runs that were made from these artifacts or from lost ones, and those that name the samples."""
+    gone = {one.root: one.artifacts for one in holdings}
+    left = {root: _without(artifacts(root), removed) for root, removed in gone.items()}
     copies = _hashes(chain(*gone.values())) - _hashes(chain(*left.values()))
     held: dict[Path, HeldRun] = {}
     notes = {written.path: written.note for written in written_places() if written.what == OWN_RUN}
@@ -534,40 +523,40 @@ def _held_runs(found: Sequence[MadeWith], ids: Collection[str], place: Path | No
         if run := _held_by_itself(folder, frozenset(ids), copies):
             held[folder] = replace(run, notes=(notes[folder],) if folder in notes else ())
     for root, removed in gone.items():
-        sound = {artefact.key for artefact in left[root]}
+        sound = {artifact.key for artifact in left[root]}
         for note in known_runs(root):
             if not note.stages <= sound and note.folder not in held:
-                lost = not note.stages <= sound | {artefact.key for artefact in removed}
+                lost = not note.stages <= sound | {artifact.key for artifact in removed}
                 held[note.folder] = replace(_held_by_note(root, note, frozenset(ids)), lost=lost)
             if note.folder in held and note.store == store_path(root):
                 held[note.folder] = replace(held[note.folder], notes=(*held[note.folder].notes, note.file))
     return list(held.values())
 
 
-def _without(every: Sequence[Artefact], removed: Sequence[Artefact]) -> list[Artefact]:
-    gone = {artefact.key for artefact in removed}
-    return [artefact for artefact in every if artefact.key not in gone]
+def _without(every: Sequence[Artifact], removed: Sequence[Artifact]) -> list[Artifact]:
+    gone = {artifact.key for artifact in removed}
+    return [artifact for artifact in every if artifact.key not in gone]
 
 
-def _hashes(stages: Iterable[Artefact]) -> frozenset[str]:
+def _hashes(stages: Iterable[Artifact]) -> frozenset[str]:
     return frozenset(digest for one in stages if one.manifest for digest in one.manifest.files.values())
 
 
-def _held_by_itself(folder: Path, wanted: frozenset[str], copies: frozenset[str]) -> HeldRun | None:
+def _held_by_itself(folder: Path, ids: frozenset[str], copies: frozenset[str]) -> HeldRun | None:
     """Return the run in a folder if its record or its counts name the samples, or it has copies of what is removed."""
     named, half = named_in(folder), half_written(folder)
-    if not wanted.isdisjoint(named.ids) or not copies.isdisjoint(copied_hashes(folder)):
-        return HeldRun(folder, named.ids & wanted)
+    if not ids.isdisjoint(named.ids) or not copies.isdisjoint(copied_hashes(folder)):
+        return HeldRun(folder, named.ids & ids)
     if half:
         return HeldRun(folder, only_half=True)
     return None if named.whole else HeldRun(folder, untouched="whose record or counts cannot be read")
 
 
-def _held_by_note(root: Path, note: Note, wanted: frozenset[str]) -> HeldRun:
+def _held_by_note(root: Path, note: Note, ids: frozenset[str]) -> HeldRun:
     """Return the run that a note of the store names; it is ours to clean only if what is there bears the note out."""
     if note.store != store_path(root):
         return HeldRun(note.folder, untouched=f"a run of the store {note.store}: forget it there")
-    named = named_in(note.folder).ids & wanted
+    named = named_in(note.folder).ids & ids
     if named or not note.copies.isdisjoint(copied_hashes(note.folder)):
         return HeldRun(note.folder, named)
     if half_written(note.folder):
@@ -575,28 +564,28 @@ def _held_by_note(root: Path, note: Note, wanted: frozenset[str]) -> HeldRun:
     return HeldRun(note.folder, untouched="which the store notes as a run's, but no run of these stages is there")
 
 
-def _described(ids: Collection[str], found: Sequence[MadeWith], runs: Sequence[HeldRun]) -> Forgotten:
-    unknown = sorted(set(ids).difference(*(one.ids for one in found), *(run.named for run in runs)))
-    stages = [artefact for one in found for artefact in one.artefacts]
+def _described(ids: Collection[str], holdings: Sequence[MadeWith], runs: Sequence[HeldRun]) -> Forgotten:
+    unknown = sorted(set(ids).difference(*(one.ids for one in holdings), *(run.named for run in runs)))
+    stages = [artifact for one in holdings for artifact in one.artifacts]
     starts = (one.manifest.settings.get("init_from") for one in stages if one.manifest)
     out_of_reach = [
-        *(f"{path}, which is not written by residuum" for one in found for path in strays(one.root)),
+        *(f"{path}, which is not written by residuum" for one in holdings for path in strays(one.root)),
         *(f"{run.folder}, {run.untouched}" for run in runs if run.untouched),
         *(f"{file}, the evidence pack of {run.folder}" for run in runs for file in noted_packs(run.folder)),
-        *_copies(found, {run.folder for run in runs}),
+        *_copies(holdings, {run.folder for run in runs}),
         *sorted({f"weights that models started from, SHA-256 {weights['sha256']}" for weights in starts if weights}),
         ELSEWHERE,
     ]
-    where = {one.root: f" ({one.root})" if found[1:] else "" for one in found}
-    titles = [f"{title}{where[one.root]}" for one in found for title in one.titles]
+    where = {one.root: f" ({one.root})" if holdings[1:] else "" for one in holdings}
+    titles = [f"{title}{where[one.root]}" for one in holdings for title in one.titles]
     return Forgotten(titles, [str(run.folder) for run in runs if run.touched], out_of_reach, unknown)
 
 
-def _copies(found: Sequence[MadeWith], folders: AbstractSet[Path]) -> Iterator[str]:
+def _copies(holdings: Sequence[MadeWith], folders: AbstractSet[Path]) -> Iterator[str]:
     """Yield what was written outside of runs' folders and may hold such samples."""
-    roots, without = {one.root.resolve() for one in found}, set[Path]()
-    for one in found:  # a run that a store made without them is no such place
-        left = {artefact.key for artefact in _without(artefacts(one.root), one.artefacts)}
+    roots, without = {one.root.resolve() for one in holdings}, set[Path]()
+    for one in holdings:  # a run that a store made without them is no such place
+        left = {artifact.key for artifact in _without(artifacts(one.root), one.artifacts)}
         without |= {note.folder for note in known_runs(one.root) if note.stages and note.stages <= left}
     for copy in written_places():
         if copy.what == OWN_STORE:

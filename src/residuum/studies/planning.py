@@ -53,9 +53,9 @@ class SeedPlan:
         """All stages, parents before children."""
         first = [*self.before, *self.models.values(), *self.evaluations.values(), *self.audits.values()]
         others: list[Mapping[Any, Stage]] = [self.probes, self.margins, *self.of_references.values(), self.ensembles]
-        asked = [stage for stages in others for stage in stages.values()]
-        trained = [parent for stage in asked for parent in stage.parents.values() if parent.kind == "train"]
-        return [*first, *trained, *asked]  # further references among the trained
+        measuring = [stage for stages in others for stage in stages.values()]
+        trained = [parent for stage in measuring for parent in stage.parents.values() if parent.kind == "train"]
+        return [*first, *trained, *measuring]  # further references among the trained
 
 
 Plans = Sequence[Sequence[SeedPlan]]
@@ -170,7 +170,7 @@ def _probe_stage(study: Study, spec: str, setup: Setup, models: Mapping[str, Sta
 def _with_references(study: Study, plans: Sequence[SeedPlan], setup: Setup) -> list[SeedPlan]:
     """Return the plans, the last with the margins of all models, what they are compared for, and further references.
 
-    These are trained from seeds of their own: all rows and seeds, and other runs, share them.
+    Each of these has a seed that is only its own number: all rows and seeds, and other runs, share them.
     """
     setups = {number: replace(setup, seed=number) for number in range(study.scenario.references)}
     references = {number: _training(study, FURTHER, of_number) for number, of_number in setups.items()}

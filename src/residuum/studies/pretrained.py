@@ -1,4 +1,4 @@
-"""Weights to start from: which file, its hash, and what is known of the samples they have seen."""
+"""Weights to start from: which file, its hash, and which samples they have seen."""
 
 from pathlib import Path
 from typing import Self
@@ -59,15 +59,15 @@ class Pretrained(BaseModel):
 
 
 def find_manifest(weights: Path | None, manifest: Path | None) -> Path | None:
-    """Return the manifest that was given, or else the one beside the weights: the same name with .json."""
+    """Return this manifest, or else the file with the name of the weights and the suffix .json, if it is one."""
     if manifest is not None:
         if weights is None:
-            raise InputError(f"a manifest says what weights have seen; give them with --init-from beside {manifest}")
+            raise InputError(f"a manifest says what weights have seen; give the weights of {manifest} with --init-from")
         KnownFile.read(manifest)
         read_manifest(manifest)
         return manifest
-    if weights is None or not (beside := weights.with_suffix(".json")).is_file():
+    if weights is None or not (file := weights.with_suffix(".json")).is_file():
         return None
-    stored = read_json(beside)
-    is_manifest = isinstance(stored, dict) and str(stored.get("schema")).startswith("residuum.manifest/")
-    return beside if is_manifest else None
+    content = read_json(file)
+    is_manifest = isinstance(content, dict) and str(content.get("schema")).startswith("residuum.manifest/")
+    return file if is_manifest else None

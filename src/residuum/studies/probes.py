@@ -1,4 +1,4 @@
-"""What the record of a run says of its probes: the values of each model, and how each row compares with retraining."""
+"""The probes in the record of a run: the values of each model, and how each row compares with retrained models."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def with_probes(record: Results, specs: Sequence[str], results: Sequence[Result]
 def probe_rows(
     spec: str, by_label: Mapping[str, Sequence[Result]], record: Results
 ) -> dict[str, tuple[dict[str, ProbeValues], ProbeRow]]:
-    """Return for each row the probe's values by seed, and their summary beside retrained models."""
+    """Return for each row the probe's values by seed, and their summary with a test against retrained models."""
     probe, samples = build_probe(spec), max(record.scenario.sizes.get("forget", 1), 1)
     least = 0.5 / samples if probe.stepwise else 0.0
     ensemble = next((r.ensembles[spec] for of_row in by_label.values() for r in of_row if spec in r.ensembles), {})

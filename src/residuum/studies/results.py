@@ -1,4 +1,4 @@
-"""The record of a run: results.json with its counts and weights beside it."""
+"""The record of a run: results.json, and the files of its counts and weights."""
 
 import platform
 import shutil
@@ -50,7 +50,7 @@ class AuditOutcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """What is known of one row and one seed; `artefacts` are the folders in the store that it came from."""
+    """The results of one row and one seed; `artifacts` are the folders in the store that they came from."""
 
     label: str
     seed: int
@@ -64,7 +64,7 @@ class Result:
     model: Path
     notes: dict[str, Any]
     gallery: Path | None = None
-    artefacts: tuple[Path, ...] = ()
+    artifacts: tuple[Path, ...] = ()
     probes: dict[str, dict[str, Any]] = field(default_factory=dict)
     ensembles: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -105,7 +105,7 @@ def assembled_record(
     differences = {name: [one.audits[name].measures["difference"] for one in controls] for name in perturbations}
     floors = {name: difference_floor(of_controls) for name, of_controls in differences.items() if of_controls}
     measures = [spec for spec in scenario.settings.measures if probe_kind(spec) is None]  # of the user's own
-    made: dict[str, Row] = {}
+    methods: dict[str, Row] = {}
     for row in rows:
         per_seed: dict[str, Any] = {}
         for result in by_label[row.label]:
@@ -122,7 +122,7 @@ def assembled_record(
             more_facts = {name: getattr(result, name) for name in ("notes", "warnings", "weights", "unchanged")}
             per_seed[str(result.seed)] = facts | {name: value for name, value in more_facts.items() if value}
         metrics, of_reference = ({str(r.seed): r.metrics for r in part} for part in (by_label[row.label], reference))
-        made[row.label] = Row.model_validate(
+        methods[row.label] = Row.model_validate(
             {
                 "role": row.role,
                 "method": row.method,
@@ -133,9 +133,9 @@ def assembled_record(
             }
         )
     more_notes = []
-    if any(row.summary.relearn_epochs is None for row in made.values() if row.method == "cr"):
+    if any(row.summary.relearn_epochs is None for row in methods.values() if row.method == "cr"):
         more_notes.append("cr: re-learn time is null because the method keeps no trainable body")
-    audited = [audit for row in made.values() for seed in row.per_seed.values() for audit in seed.audits.values()]
+    audited = [audit for row in methods.values() for seed in row.per_seed.values() for audit in seed.audits.values()]
     if any(None in audit.residual_knowledge.pooled for audit in audited):
         more_notes.append("residual knowledge is null where the reference is never right: read `difference` instead")
     return Results.model_validate(
@@ -148,7 +148,7 @@ def assembled_record(
             "seeds": list(seeds),
             "warnings": [*warnings, *merged_warnings(results)],
             "notes": [*notes, *more_notes],
-            "methods": made,
+            "methods": methods,
         }
     )
 
@@ -205,7 +205,7 @@ def write_run(study: Study, results: Sequence[Result], out: Path, *, gallery: bo
 
 def write_files(record: Results, results: Sequence[Result], out: Path, *, gallery: bool | None = None) -> Results:
     """Write a run as `write_run` does, from its record; return the record with the hashes of all files."""
-    artefacts = {artefact for result in results for artefact in result.artefacts}
+    artifacts = {artifact for result in results for artifact in result.artifacts}
     sources: dict[str, Path] = {}  # by path below the run's folder
     for result in results:
         for name, audit in result.audits.items():
@@ -216,7 +216,7 @@ def write_files(record: Results, results: Sequence[Result], out: Path, *, galler
         if result.gallery and (record.scenario.public_data if gallery is None else gallery):
             sources[f"gallery/{result.seed}.npz"] = result.gallery
     try:
-        with locked(out), noted(out, artefacts), rewritten(out, Results.FILE, run_files(out)) as aside:
+        with locked(out), noted(out, artifacts), rewritten(out, Results.FILE, run_files(out)) as aside:
             for name, source in sources.items():
                 (aside / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, aside / name)

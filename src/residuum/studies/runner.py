@@ -20,7 +20,7 @@ from residuum.studies.subjects import MODEL
 
 Report = Callable[[Stage, int, int], None]
 
-LOOK_EVERY = 5.0  # seconds of waiting after which it is looked whether anybody still works
+LOOK_EVERY = 5.0  # seconds of waiting after which the executor is asked whether its workers are still there
 LENGTHS = {"train": 4.0, "audit": 8.0}  # how long kinds of stages take, in times of the others
 
 
@@ -109,8 +109,8 @@ def _run_on(executor: Executor, stages: Sequence[Stage], store: Store) -> Genera
     graph.prepare()
     ready: set[str] = set()
     running: dict[Future[Path], Stage] = {}
-    # a local pool starts what it gets in the order it gets it: one stage more than it has workers keeps all of them
-    # busy and the choice open; a cluster has a scheduler of its own
+    # a local pool starts stages in the order in which it gets them: one more than it has workers keeps all of them
+    # busy and the choice open; a cluster schedules them itself
     room = getattr(executor, "workers", len(stages)) + 1
     try:
         while graph.is_active():
@@ -164,7 +164,7 @@ def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
         ensembles[spec] = {"models": {FURTHER: {number: of_model[FURTHER] for number, of_model in values.items()}}}
     for label, stage in seed_plan.models.items():
         model, evaluation = store.folder(stage), store.folder(seed_plan.evaluations[label])
-        made, evaluated = read_record(model), read_record(evaluation)
+        making, evaluated = read_record(model), read_record(evaluation)
         yield Result(
             label=label,
             seed=seed_plan.seed,
@@ -178,15 +178,15 @@ def _gather(seed_plan: SeedPlan, store: Store) -> Iterable[Result]:
                 )
                 for name, record in audit_records.items()
             },
-            seconds=made["seconds"],
-            passes=made["passes"],
-            warnings=[*made["warnings"], *evaluated["warnings"]],
+            seconds=making["seconds"],
+            passes=making["passes"],
+            warnings=[*making["warnings"], *evaluated["warnings"]],
             weights=evaluated["weights"],
-            unchanged=made.get("unchanged", False),
+            unchanged=making.get("unchanged", False),
             model=model / MODEL,
-            notes=made.get("notes", {}),
+            notes=making.get("notes", {}),
             gallery=gallery if gallery.is_file() else None,
-            artefacts=(model, evaluation, *audits.values()),
+            artifacts=(model, evaluation, *audits.values()),
             probes={spec: by_label[label] for spec, by_label in probes.items() if label in by_label},
             ensembles=ensembles,
         )

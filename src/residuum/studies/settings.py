@@ -59,6 +59,11 @@ class ForgetSettings(Strict):
     forget_fraction: float | None = None
     forget_ids: Texts | None = None
 
+    def content(self) -> dict[str, Any]:
+        """Return the request as plain values; 8 and "8" are the same class, so that they share their stages."""
+        forget_class = None if self.forget_class is None else str(self.forget_class)
+        return self.model_dump(mode="json") | {"forget_class": forget_class}
+
 
 class ModelSettings(Strict):
     """Which network."""

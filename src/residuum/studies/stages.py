@@ -1,7 +1,7 @@
 """The stages of a run: values that know their settings and the stages before them, and how to fill a folder.
 
-The settings decide the result, so they are part of the key by which a store finds it. Of several processes, each
-computes the stage in a folder of its own; the leader's is kept.
+The settings decide the result, so they are part of the key by which a store finds it. Several processes that share a
+stage compute it in separate folders; the store gets that of the leader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where stages leave their artefacts: a folder per content key, hashed, written aside, renamed, never edited."""
+"""Where stages leave their artifacts: a folder per content key, hashed, written aside, renamed, never edited."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ from residuum.core.errors import InputError, warn
 from residuum.core.files import ASIDE, acquired, clear_aside, read_json, remove, write_whole
 from residuum.core.registry import add_plugins
 from residuum.data.loaders import all_ids, refuse_changed_files
-from residuum.studies.artifacts import MANIFEST, SCRATCH_FOLDER, Manifest, broken_artefacts, note_ids
+from residuum.studies.artifacts import MANIFEST, SCRATCH_FOLDER, Manifest, broken_artifacts, note_ids
 from residuum.studies.stages import KINDS, Stage, Workspace
 
 VERSION = 1
@@ -40,17 +40,17 @@ class Store:
     root: Path
 
     def folder(self, stage: Stage) -> Path:
-        """Return where the stage's artefacts are, or will be."""
+        """Return where the stage's artifacts are, or will be."""
         return self.root / stage.kind / stage.key
 
     def has(self, stage: Stage) -> bool:
-        """Tell whether the stage is finished; whether its artefacts are sound is looked at when they are used."""
+        """Tell whether the stage is finished; whether its artifacts are sound is looked at when they are used."""
         return (self.folder(stage) / MANIFEST).is_file()
 
     def compute(self, stage: Stage) -> Path:
         """Run the stage unless it is finished and sound, and return its folder.
 
-        The lock is the operating system's: a second run waits for the first and finds its artefacts, and a killed run
+        The lock is the operating system's: a second run waits for the first and finds its artifacts, and a killed run
         leaves none behind. Of several processes, the leader looks and writes, and each saves how far its own share is.
         """
         add_plugins(stage.setup.plugins)  # a worker process knows only its own
@@ -64,7 +64,7 @@ class Store:
             self.prepare()
             with acquired(self.lock(stage.key), f"another run that computes {stage.title}"):
                 if self.has(stage):
-                    if not (broken := broken_artefacts(target)):
+                    if not (broken := broken_artifacts(target)):
                         devices.broadcast(FINISHED)
                         return target
                     text = f"{target}: {', '.join(broken)} is not what was written; the stage is computed again"

@@ -101,7 +101,7 @@ class Study(Strict):
         `requests` are deletion requests to carry out one after the other, instead of the scenario's: texts such as
         "class=8,fraction=0.5" or the fields of `ForgetSettings`; the study is that of the last, `steps` has all.
         `init_from` is a weights file: all models start from it, but for the head, which is fresh from the seed.
-        `manifest` says which samples these weights have seen (default: the .json beside them, if it is one).
+        `manifest` says which samples these weights have seen (default: the .json file of the same name, if it is one).
         `import_code=False` refuses a scenario file that names code; what the other arguments name is imported.
         """
         changes = {**(overrides or {}), **({"seeds": list(seeds)} if seeds is not None else {})}
@@ -177,10 +177,10 @@ class Study(Strict):
             number = plural(self.scenario.controls + 1, "briefly trained surrogate")
             weaker = [f"no retrained model: {number} took its place; all of this is weaker"]
             return [*(weaker if self.live.training.surrogates else []), *self.live.warnings]
-        wanted = self.scenario.pretrained_on
-        if wanted is None or self.init_from is not None:
+        source = self.scenario.pretrained_on
+        if source is None or self.init_from is not None:
             return []
-        missing = f"weights pre-trained on {wanted}, and none were given (--init-from): all start at random"
+        missing = f"weights pre-trained on {source}, and none were given (--init-from): all start at random"
         return [f"{self.scenario.name} is meant for {missing}"]
 
     @property
@@ -212,7 +212,7 @@ class Study(Strict):
         loaded_dataset.cache_clear()
 
     def all_rows(self) -> list[RowSpec]:
-        """Return what is known of every row before anything is computed, the trained models first."""
+        """Return every row with its settings, the trained models first."""
         left_open, trained = self.scenario.left_open.get("train", []), []
         for label, role in trained_roles(self.scenario.controls).items():
             if self.live is None:
@@ -315,11 +315,11 @@ class Study(Strict):
         seen = None if self.manifest is None else KnownFile.read(self.manifest)
         return Pretrained(weights=KnownFile.read(self.init_from), manifest=seen)
 
-    def splits(self, dataset: Dataset | None = None, *, combined: bool = True) -> Splits:
+    def splits(self, *, combined: bool = True) -> Splits:
         """Return the splits, the same for every seed: of all requests together, or of the last one alone."""
         if self.live is not None:
             return self.live.parts
-        return split_data(dataset or self.dataset(), self.scenario.data, self.scenario.requests, combined=combined)
+        return split_data(self.dataset(), self.scenario.data, self.scenario.requests, combined=combined)
 
 
 def probes_of(study: Study, reads: str | None = None) -> list[str]:

@@ -1,7 +1,7 @@
 """The subject of a study: where its samples come from, and what its networks are.
 
-A scenario names both, so that every process can load them. The subject of a request is made of the user's own objects:
-the process that has them computes with them, and worker processes make them again where a command line says how.
+A scenario names both, so that every process can load them. The subject of a request holds the user's objects: the
+process that has them computes with them, and worker processes make them again where a request file says how.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from residuum.studies.settings import DataSettings, ForgetSettings, Strict, spli
 from residuum.training import Recipe
 
 MODEL = "model.safetensors"
-LOGITS = "logits.npz"  # of a few samples: they tell whether weights were read back into the network they belong to
+LOGITS = "logits.npz"  # of a few samples: they show whether weights were loaded into the right network
 FEW = 8
 
 
@@ -49,14 +49,9 @@ class NamedSubject(Strict):
         return self.model_copy(update={"requests": requests})
 
     def content(self) -> dict[str, Any]:
-        """Return everything but where files lie, for which their hashes stand.
-
-        A request's class is a text: 8 and "8" are the same class, so that they share their stages.
-        """
-        content = self.model_dump(mode="json", exclude={"data": {"name"}})
-        for request in content["requests"]:
-            request["forget_class"] = None if request["forget_class"] is None else str(request["forget_class"])
-        return content
+        """Return everything but the places of files, which have hashes instead."""
+        content = self.model_dump(mode="json", exclude={"data": {"name"}, "requests": True})
+        return content | {"requests": [request.content() for request in self.requests]}
 
     def dataset(self) -> Dataset:
         """Return the data set as it is now, whether or not it is the one that was planned with."""
