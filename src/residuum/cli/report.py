@@ -1,4 +1,4 @@
-"""What is made of stored runs: `residuum report`, and evidence: `pack`, `verify`."""
+"""`residuum report`, `pack` and `verify`: reports of stored runs, and evidence."""
 
 import json
 import subprocess

@@ -199,7 +199,7 @@ def notes_folder() -> Path:
 
 
 def note_written(path: Path, what: str, run: Path | None = None) -> None:
-    """Note where something goes that is made with samples, for `residuum forget`; a warning if that fails."""
+    """Note a path that was made with samples, so that `residuum forget` can name it; warn if that fails."""
     place, source = path.resolve(), run and run.resolve()
     if source and place.is_relative_to(source):
         return

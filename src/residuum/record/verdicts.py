@@ -1,4 +1,4 @@
-"""What was concluded of the rows of a run: verdicts, the findings they rest on, and the gates of comparability.
+"""The conclusions about the rows of a run: verdicts, the findings they rest on, and the gates of comparability.
 
 All of it is computed once, when the record is assembled, by the rule whose version the record names.
 """

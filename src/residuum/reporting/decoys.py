@@ -1,4 +1,4 @@
-"""What pages say of decoy audits."""
+"""Decoy audits on pages, and their files."""
 
 from __future__ import annotations
 

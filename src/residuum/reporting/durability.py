@@ -1,4 +1,4 @@
-"""Does it stay forgotten? What the page says of the probe `durability`; see `auditing/probes/durability.py`."""
+"""The probe `durability` on the page: does it stay forgotten? See `auditing/probes/durability.py`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ NO_CONCLUSION = (Verdict.INCONCLUSIVE, Verdict.NOT_COMPARABLE)
 
 @dataclass(frozen=True)
 class Deletion:
-    """What no record of a run says of a deletion request.
+    """The facts of a deletion request that no record of a run has.
 
     Args:
         row: The row of the run that was unlearned for it.

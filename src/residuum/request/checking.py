@@ -1,4 +1,4 @@
-"""Does the model fit the data it is said to have been trained on, and what are its classes? Said before computing."""
+"""Check before anything is computed whether a model fits its data: accuracy, classes, normalization and modes."""
 
 from __future__ import annotations
 
@@ -54,8 +54,16 @@ def checked(model: nn.Module, splits: Splits) -> Check:
     train, held_out = _first(splits.train), _first(splits.test) if len(splits.test) else None
     logits = forward(model, train)
     right = _share(logits, train)
-    problems = [*_modes(model), *_outputs(logits), *_order(logits, train, splits.class_names, right)]
-    problems += [*_normalization(model, train, right), *_level(right, splits)]
+    problems = []
+    if training := [type(module).__name__ for module in model.modules() if module.training]:
+        modules = plural(len(training), "module")
+        problems.append(f"{modules} in training mode, the first a {training[0]}; it is used in eval mode")
+    if are_probabilities(logits):
+        problems.append(
+            "it returns probabilities, and losses need logits: remove its softmax, or give wrap(..., logits=)"
+        )
+    problems += [*_order(logits, train, splits.class_names, right), *_normalization(model, train, right)]
+    problems += _level(right, splits)
     held_share = None if held_out is None else _share(forward(model, held_out), held_out)
     if held_share is not None and held_share > right + GAIN:
         problems.append(
@@ -112,17 +120,6 @@ def _first(samples: Samples) -> Samples:
 
 def _share(logits: Tensor, samples: Samples) -> float:
     return 100.0 * logits.argmax(1).eq(samples.y).double().mean().item()
-
-
-def _modes(model: nn.Module) -> Iterator[str]:
-    training = [type(module).__name__ for module in model.modules() if module.training]
-    if training:
-        yield f"{plural(len(training), 'module')} in training mode, the first a {training[0]}; it is used in eval mode"
-
-
-def _outputs(logits: Tensor) -> Iterator[str]:
-    if are_probabilities(logits):
-        yield "it returns probabilities, and losses need logits: remove its softmax, or give wrap(..., logits=)"
 
 
 def _level(accuracy: float, splits: Splits) -> Iterator[str]:

@@ -484,36 +484,31 @@ def _absolute(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 def _with_places(tree: Mapping[str, Any], path: Placed, code: Placed, folder: Path) -> dict[str, Any]:
     """Return the settings with every path and every source replaced."""
     whole = dict(tree)
-    for places, made_whole in ((PATHS, path), (CODE, code)):
-        for section, names in places.items():
+    for keys, place in ((PATHS, path), (CODE, code)):
+        for section, names in keys.items():
             if isinstance(whole.get(section), dict):
-                found = {
-                    name: _each(whole[section][name], made_whole, folder) for name in names if name in whole[section]
-                }
-                whole[section] = {**whole[section], **found}
+                settings = whole[section]
+                replaced = {name: _replaced(settings[name], place, folder) for name in names if name in settings}
+                whole[section] = {**settings, **replaced}
     return whole
 
 
-def _each(value: Any, made_whole: Placed, folder: Path) -> Any:  # noqa: ANN401 (whatever the user wrote)
+def _replaced(value: Any, place: Placed, folder: Path) -> Any:  # noqa: ANN401 (whatever the user wrote)
     if isinstance(value, dict):
-        return {key: _each(part, made_whole, folder) for key, part in value.items()}
+        return {key: _replaced(part, place, folder) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_each(part, made_whole, folder) for part in value]
-    return made_whole(str(value), folder) if isinstance(value, str | Path) and str(value) else value
+        return [_replaced(part, place, folder) for part in value]
+    return place(str(value), folder) if isinstance(value, str | Path) and str(value) else value
 
 
 def _absolute_path(text: str, folder: Path) -> str:
-    return text if _is_code(text) or text == "auto" else str(folder / Path(text).expanduser())
+    return text if ".py:" in text or text == "auto" else str(folder / Path(text).expanduser())
 
 
 def _absolute_code(text: str, folder: Path) -> str:
     """Return NAME:key=value... or FILE.py:NAME:key=value... with the whole path of the file, if there is one."""
     head, separator, tail = text.partition(".py:")
     return f"{folder / Path(head).expanduser()}{separator}{tail}" if separator else text
-
-
-def _is_code(text: str) -> bool:
-    return ".py:" in text
 
 
 def _read_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -578,7 +573,7 @@ def _problem(error: ValidationError, folder: Path) -> str:
 
 def _data(source: str | None) -> object:
     """Return the path of the data, or what a function of the user's returns."""
-    return _loaded(source, "data", "a function")() if source is not None and _is_code(source) else source
+    return _loaded(source, "data", "a function")() if source is not None and ".py:" in source else source
 
 
 def _loaded(source: str, setting: str, kind: str) -> Callable[..., Any]:

@@ -53,7 +53,7 @@ class Unlearned(MadeModel):
     def save(self, path: Path | str) -> Path:
         """Write the weights under the keys of your own state dict: .safetensors, or .pt; return the path.
 
-        A note beside them, PATH.unlearned.json, holds hashes of the forgotten ids and how the model was made.
+        The note PATH.unlearned.json holds hashes of the forgotten ids and how the model was made.
         `wrap(..., weights=PATH)` reads it, so that a later request that retains these samples again gets a warning.
         """
         save_state(self.model, path)
@@ -66,7 +66,7 @@ class Unlearned(MadeModel):
 
 
 class SavedNote(Part):
-    """How an unlearned model was made, in the note beside its weights, whose hash is `sha256`.
+    """How an unlearned model was made: the note of its weights, whose hash is `sha256`.
 
     `decoys` has their hashes, keyed as those of all forgotten ids.
     """
@@ -88,7 +88,7 @@ class SavedNote(Part):
 
 
 def saved_unlearned(model: nn.Module, path: Path) -> Unlearned | nn.Module:
-    """Return how the model of a weights file was unlearned, if the note beside the file says so, or the model alone."""
+    """Return how the model of a weights file was unlearned, if its note says so, or the model alone."""
     content = read_making(path)
     if content is None or content.get("sha256") != file_sha256(path):
         return model

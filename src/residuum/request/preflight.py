@@ -1,4 +1,4 @@
-"""What a request will meet, before anything is computed: a model that fits, copies of samples, the cost of an audit."""
+"""Check a request before anything is computed: the model, copies of samples, and the cost of an audit."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Preflight:
 
 
 def preflight(file: RequestFile) -> Preflight:
-    """Return what a request file will meet; data and models are read, nothing is trained and nothing written."""
+    """Check a request file: data and models are read, nothing is trained and nothing written."""
     request = file.load()
     model = request.model
     check, splits = request.check(model), request.splits

@@ -1,4 +1,4 @@
-"""A deletion request as an object: the user's data, what to forget, and how her model was trained."""
+"""A deletion request as an object: the user's data, what to forget, and how the model was trained."""
 
 from __future__ import annotations
 
@@ -203,6 +203,7 @@ class Request:
         train = every.subset([row for row, name in enumerate(every.ids) if name not in without]) if without else every
         rows = np.array([name in forget for name in train.ids])
         none = train.subset([])
+        labels = [part.y.max() for part in (every, self.held_out, self.validation) if part is not None]
         return Splits(
             train=train,
             retain=train.subset(np.flatnonzero(~rows)),
@@ -210,12 +211,8 @@ class Request:
             validation=none if self.validation is None else self.validation,
             test=none if self.held_out is None else self.held_out,
             forgotten_test=none,
-            class_names=self.class_names or self._numbered_classes(),
+            class_names=self.class_names or tuple(map(str, range(max(2, int(max(labels)) + 1)))),
         )
-
-    def _numbered_classes(self) -> tuple[str, ...]:
-        labels = [part.y.max() for part in (self.source.samples, self.held_out, self.validation) if part is not None]
-        return tuple(str(label) for label in range(max(2, int(max(labels)) + 1)))
 
     def __repr__(self) -> str:
         s = self.splits
@@ -343,7 +340,7 @@ class Request:
         )
 
     def returning(self, *models: nn.Module) -> list[str]:
-        """Return what to say where one of the models has unlearned samples that this request retains."""
+        """Return a warning if one of the models has unlearned samples that this request retains."""
         noted = [ids for model in models if (ids := unlearned_ids(model)) is not None]
         again = sum(any(name in ids for ids in noted) for name in self.splits.retain.ids)
         if not again:

@@ -26,7 +26,7 @@ from residuum.studies.subjects import LiveSubject
 if TYPE_CHECKING:
     from residuum.request.file import RequestFile
 
-MOST_REQUESTS = 100  # each needs a reference and controls of its own
+MOST_REQUESTS = 100  # each needs another reference and other controls
 
 
 def audit_requests(
@@ -51,8 +51,8 @@ def audit_requests(
         model: The model before the first request.
         unlearned: What `unlearn` returned for each request, the second from the model of the first, and so on.
         options: How to measure.
-        controls: How many retrained models to make beside the reference, for each request; "auto" makes three, then
-            more where the original would not be detected, at most eight.
+        controls: How many retrained models to make for each request, in addition to the reference; "auto" makes three,
+            then more where the original would not be detected, at most eight.
         out: Folder of all runs.
         store: Folder of finished stages: the same call again computes only what is missing.
         resources: How many days of one core the audits may take.

@@ -1,4 +1,4 @@
-"""A request file carried out: unlearn once, and what to try where the audit does not pass."""
+"""Carry out a request file: unlearn once, and say what to try if the audit does not pass."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def unlearning_identity(file: RequestFile, request: Request, model: nn.Module) -
 
 
 def deletion(file: RequestFile, run: Run) -> Deletion | None:
-    """Return what the statement says beside the run of a request; None where the run has several unlearned models."""
+    """Return the facts of the statement that a run lacks; None where the run has several unlearned models."""
     labels = list(run.record.rows_of(Role.METHOD))
     if len(labels) != 1:
         return None

@@ -114,7 +114,7 @@ class Manifest(BaseModel):
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Return the manifest of a folder if it is whole and belongs there; None if its word cannot be taken."""
+        """Return the manifest of a folder if it is whole and belongs there; None if it cannot be trusted."""
         try:
             manifest = cls.model_validate(read_json(folder / MANIFEST))
         except ValueError:

@@ -1,4 +1,4 @@
-"""Who runs the stages: this process, a pool of local processes, or a cluster. Nothing else in Residuum knows.
+"""Executors of stages: this process, a pool of local processes, or a cluster. No other module knows which.
 
 Local workers come from a server that loads the libraries once and forks them off. Nothing heavy is imported here, so
 that a command can start the server before it loads the same libraries itself.
@@ -109,9 +109,9 @@ def _follow_the_parent() -> None:
 
 
 def end_with_the_leader() -> None:
-    """Of the processes that share each stage: those that the first one starts end with it, however early it ends.
+    """Let the processes that share each stage end when the first one ends, which started them.
 
-    Once they are connected they notice it anyway; before, they would wait for it.
+    Once they are connected they notice its end anyway; before, they would wait for it.
     """
     if os.environ.get("LOCAL_RANK", "0") == "0":
         os.environ[LEADER] = str(os.getpid())

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 STORE = Path(".residuum/store")
 RUNS = Path("runs")
 PLANNING = "planning: reading the data, building the network and timing a training step"
-MOST_DAYS = 30.0  # of one core, that nobody is asked about
+MOST_DAYS = 30.0  # of one core; longer work needs --yes
 T = TypeVar("T")
 
 
@@ -165,7 +165,7 @@ def _computed(
 ) -> tuple[list[Study], list[list[Result]]]:
     """Return the studies as they were computed, and their results; only the leader of several processes does.
 
-    `claim` makes the folder that the run goes to, or says why it cannot be.
+    `claim` creates the folder of the run, or raises an error.
     """
     resources, store = resources or Resources(), Path(store)
     Store(store).refuse_unusable()

@@ -1,4 +1,4 @@
-"""Looking after a store: list it, verify it, clear out what nobody can use, and forget samples."""
+"""Maintenance of a store: list, verify and clean it, and forget samples."""
 
 import hashlib
 import json

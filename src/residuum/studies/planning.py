@@ -35,7 +35,7 @@ from residuum.studies.subjects import LiveSubject
 class SeedPlan:
     """The stages of one seed, by row label and by perturbation; `before` are the models of earlier requests.
 
-    `of_references` has, by probe and number, what probes that read models measure of the further references.
+    `of_references` holds the stages of probes that read models on further references, by probe and number.
     """
 
     seed: int
@@ -199,7 +199,7 @@ def _with_references(study: Study, plans: Sequence[SeedPlan], setup: Setup) -> l
 
 
 def continued(seed_plan: SeedPlan, undecided: Undecided, draws: int) -> SeedPlan:
-    """Return the plan in which the audits of undecided rows go on to so many draws, at the radii at stake."""
+    """Return the plan whose audits of undecided rows go on to this number of draws, at the radii at stake."""
     further: dict[str, Stage] = {}
     for spec, (rows, taus) in undecided.items():
         before = cast(AuditStage, seed_plan.audits[spec])

@@ -176,10 +176,9 @@ def counts_path(result: Result, perturbation: str) -> str:
 
 
 def claim_folder(out: Path, *, sequence: bool = False) -> None:
-    """Create the folder of a run, or of a sequence of requests, or say in one line why it cannot be.
+    """Create the folder of a run, or of a sequence of requests, or raise an error of one line.
 
-    One folder has a run, or the runs of one sequence. A folder with files of others where the run would write its own
-    is refused.
+    A folder has one run, or the runs of one sequence. It is refused if this run would replace files that no run wrote.
     """
     try:
         run, runs = (out / Results.FILE).exists(), request_folders(out)
@@ -233,7 +232,7 @@ def write_requests(
 ) -> list[Run]:
     """Write a run for each request, into request-1, request-2, ... below `out`; return the runs.
 
-    They take the place of the sequence that is there: what it has beyond them goes.
+    They replace the sequence in that folder; its further runs are removed.
     """
     claim_folder(out, sequence=True)
     first_ids = sorted(Counts.load(next(iter(results[0][0].audits.values())).counts).ids)

@@ -49,7 +49,7 @@ def load_scenario(
 
 
 def refuse_code(file: str, named: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a scenario file of the user's own that names code; an installed one may, as its package may."""
+    """Refuse a user's scenario file that names code; an installed scenario may, because its package is code as well."""
     if file in SCENARIOS:
         return
     registries: dict[str, Registry[Any]] = {"data.name": DATASETS, "model.name": MODELS, "rows": METHODS}

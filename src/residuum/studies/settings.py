@@ -28,7 +28,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Strict(BaseModel):
-    """Settings that never change and have no field but their own."""
+    """Frozen settings that refuse unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -50,8 +50,9 @@ class Store:
     def compute(self, stage: Stage) -> Path:
         """Run the stage unless it is finished and sound, and return its folder.
 
-        The lock is the operating system's: a second run waits for the first and finds its artifacts, and a killed run
-        leaves none behind. Of several processes, the leader looks and writes, and each saves how far its own share is.
+        The operating system holds the lock: a second run waits for the first and uses its artifacts, and a killed run
+        leaves no lock behind. If several processes share a stage, the leader reads and writes, and each process saves
+        its own progress.
         """
         add_plugins(stage.setup.plugins)  # a worker process knows only its own
         target = self.folder(stage)
