@@ -20,7 +20,7 @@ from residuum.record.folder import CARD_OF, note_written
 from residuum.record.run import Run
 from residuum.reporting.glossary import COLUMNS, MEASURES, METRICS
 from residuum.reporting.page import rendered
-from residuum.reporting.summary import Cell, RowSummary, csv_cells, summary_of
+from residuum.reporting.summary import Cell, RowSummary, summary_of
 from residuum.reporting.wording import verdict_badge
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ WEIGHTS = "model.safetensors"
 CARD = "README.md"
 UNITS = {"cost": "%"}
 LEVELS = ("G", "M")
+PROBE_COLUMNS = ("low", "high", "p", "found")  # in addition to the value
 OVER_SAMPLES = ("sample_low", "sample_high")
 FURTHER = {
     **dict.fromkeys(("class_knowledge", "memory", "memory_difference"), OVER_SAMPLES),
@@ -149,7 +150,10 @@ def csv_lines(run: Run) -> Iterator[dict[str, Any]]:
                 line[f"{column.key}_gap"] = cell.gap
         for quantity in LEVELS:
             line |= {quantity: row.cells[quantity].value, f"{quantity}_std": row.cells[quantity].std}
-        yield {**line, **_user_measures(run, row), **dict(csv_cells(row.row))}
+        line |= _user_measures(run, row)
+        for name, probe in row.row.probes.items():
+            line |= {name: probe.value} | {f"{name}_{part}": getattr(probe, part) for part in PROBE_COLUMNS}
+        yield line
 
 
 def _judged(judgment: RowJudgment | None) -> dict[str, Any]:

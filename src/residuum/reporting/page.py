@@ -80,7 +80,7 @@ def page_text(
     }
     return rendered(
         "page.html.j2",
-        title=page_title(runs),
+        title=" and ".join(run.name for run in runs) if len(runs) < 4 else f"{len(runs)} runs",
         runs=runs,
         several=len(runs) > 1,
         sections=[section for section in SECTIONS if content.get(section.anchor, True)],
@@ -107,11 +107,6 @@ def page_text(
 def rendered(template: str, **values: object) -> str:
     """Return a rendered template."""
     return environment().get_template(template).render(values)
-
-
-def page_title(runs: Sequence[Run]) -> str:
-    """Return the title of the page."""
-    return " and ".join(run.name for run in runs) if len(runs) < 4 else f"{len(runs)} runs"
 
 
 def cells_of(run: Run, label: str) -> dict[str, Cell]:

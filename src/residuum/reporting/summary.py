@@ -1,10 +1,9 @@
 """One summary of a run: everything that terminal, page, LaTeX, CSV and figures show, each derived here once."""
 
 import statistics
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from residuum.core.roles import Role
@@ -14,7 +13,6 @@ from residuum.record.run import Run
 from residuum.reporting.glossary import GAP, MEASURES, METRICS, MIA, Measure
 
 QUANTITIES: dict[Quantity, str] = {"r": "residual", "G": "G", "M": "M"}  # and their columns, of the first perturbation
-PROBE_COLUMNS = ("value", "low", "high", "p", "found")
 
 
 @dataclass(frozen=True)
@@ -206,9 +204,3 @@ def value_text(probe: ProbeRow | None) -> str:
         return "–"
     ends = "" if probe.low is None or probe.high is None else f" [{probe.low:.2f}, {probe.high:.2f}]"
     return f"{probe.value:.2f}{ends}{' *' if probe.found else ''}"
-
-
-def csv_cells(row: Row) -> Iterator[tuple[str, Any]]:
-    """Yield the columns of a row's probes: value, ends, p and whether it differs from retrained models."""
-    for name, probe in row.probes.items():
-        yield from ((name if part == "value" else f"{name}_{part}", getattr(probe, part)) for part in PROBE_COLUMNS)

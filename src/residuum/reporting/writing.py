@@ -81,7 +81,9 @@ def _write_runs(runs: list[Run], gallery: bool | None, samples: bool | None, out
             (target / SAMPLES).unlink(missing_ok=True)  # an earlier report listed ids, this one may not
         for run in runs:
             note_written(target, REPORT_OF, run.folder)
-        return [_write(target / name, text) for name, text in texts.items()]
+        for name, text in texts.items():
+            write_whole(target / name, text)
+    return [target / name for name in texts]
 
 
 def _write_requests(
@@ -97,9 +99,10 @@ def _write_requests(
     with _writing_to(target):
         for run in runs if target.resolve() != folder.resolve() else ():
             note_written(target, REPORT_OF, run.folder)
-        files = [_write(target / name, text) for name, text in texts.items()]
+        for name, text in texts.items():
+            write_whole(target / name, text)
     reports = [write_report(run.folder, gallery=gallery, samples=samples, out=target / run.folder.name) for run in runs]
-    return [*files, *(path for report in reports for path in report)]
+    return [*(target / name for name in texts), *(path for report in reports for path in report)]
 
 
 def _copy_page(page: Path, target: Path, run: Path) -> Path:
@@ -117,8 +120,3 @@ def _writing_to(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"cannot write to {target}: {error.strerror}; choose another folder with --out") from None
-
-
-def _write(path: Path, text: str) -> Path:
-    write_whole(path, text)
-    return path

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -87,18 +88,12 @@ def sequence_studies(
         raise InputError(f"expected 1 to {MOST_REQUESTS} requests with an unlearned model each, got {numbers}")
     studies = []
     for number, done in enumerate(unlearned, start=1):
-        so_far = together(requests[:number])
+        ids = [request.forget_ids for request in requests[:number]]
+        so_far = requests[number - 1].for_ids(tuple(chain(*ids)), requests[0].earlier_ids)
         study = request_study(so_far, model, {done.label: done}, references, options, workers=workers)
-        sizes = tuple(len(request.forget_ids) for request in requests[:number])
-        live = replace(cast(LiveSubject, study.live), listed=sizes)
+        live = replace(cast(LiveSubject, study.live), listed=tuple(map(len, ids)))
         studies.append(study.model_copy(update={"live": live}))
     return studies
-
-
-def together(requests: Sequence[Request]) -> Request:
-    """Return one request for the samples of all; those of still earlier requests stay earlier ones."""
-    ids = tuple(name for request in requests for name in request.forget_ids)
-    return requests[-1].for_ids(ids, requests[0].earlier_ids)
 
 
 def audited_sequence(
@@ -144,35 +139,27 @@ def ticket_files(folder: Path) -> list[Path]:
     return files
 
 
-def file_sequence(
-    file: RequestFile, lists: Sequence[Path], first: Request | None = None, *, progress: bool = False
-) -> tuple[list[Request], list[Unlearned]]:
-    """Return the requests of a file, one for each list of ids, and their unlearned models, which are saved.
+def file_studies(
+    file: RequestFile, lists: Sequence[Path], first: Request | None = None, *, workers: int = 1, progress: bool = False
+) -> list[Study]:
+    """Return the studies of a file's requests, one for each list of ids; their unlearned models are saved.
 
-    `first` is the request of the file, if it is loaded already.
+    `first` is the request of the file, if it is loaded already. A worker process makes its own studies.
     """
     if file.unlearn.decoys:
         raise InputError("decoys are forgotten with one request, and this is a row of them; leave unlearn.decoys out")
-    requests, unlearned = [first or file.load()], list[Unlearned]()
+    first = first or file.load()
+    requests, unlearned, model = [first], list[Unlearned](), first.model
     for ids in lists[1:]:
         requests.append(requests[-1].then(ids))
-    model = requests[0].model
     for number, request in enumerate(requests, start=1):
         weights = file.output.folder / f"unlearned-{number}.safetensors"
         unlearned.append(unlearned_once(file, request, model, weights))
         if progress:
             say(f"request {number}: {unlearned[-1]}")
         model = request.network(weights)  # as another process would start from it
-    return requests, unlearned
-
-
-def file_studies(
-    file: RequestFile, lists: Sequence[Path], first: Request | None = None, *, workers: int = 1, progress: bool = False
-) -> list[Study]:
-    """Return the studies of a file's requests in a row; a worker process makes its own from these values."""
-    requests, unlearned = file_sequence(file, lists, first, progress=progress)
-    references = file.references(requests[0].network)
-    studies = sequence_studies(requests, requests[0].model, unlearned, references, file.audit.options, workers=workers)
+    references = file.references(first.network)
+    studies = sequence_studies(requests, first.model, unlearned, references, file.audit.options, workers=workers)
     return [
         study.model_copy(
             update={"live": replace(cast(LiveSubject, study.live), build=partial(_subject, file, lists, k, workers))}
