@@ -62,7 +62,7 @@ def find_manifest(weights: Path | None, manifest: Path | None) -> Path | None:
     """Return this manifest, or else the file with the name of the weights and the suffix .json, if it is one."""
     if manifest is not None:
         if weights is None:
-            raise InputError(f"a manifest says what weights have seen; give the weights of {manifest} with --init-from")
+            raise InputError(f"a manifest says what weights have seen; give them with --init-from, besides {manifest}")
         KnownFile.read(manifest)
         read_manifest(manifest)
         return manifest
