@@ -114,7 +114,7 @@ def differences(record: Results, row: Row) -> list[Difference]:
 
 
 class _Compared(NamedTuple):
-    """A measure of a row and of so many retrained models: both means, the noise floor, and the test."""
+    """A measure of a row and of the retrained models: both means, the noise floor, their number, and the test."""
 
     value: float
     mean: float

@@ -139,7 +139,7 @@ class Comparison:
 
 
 class _Rates(NamedTuple):
-    """Recognition rates of row and reference, (S, T) each, on so many samples."""
+    """Recognition rates of row and reference, (S, T) each, and the number of samples."""
 
     samples: int
     row: Floats

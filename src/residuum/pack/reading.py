@@ -90,7 +90,7 @@ def unpacked(path: Path | str) -> Iterator[Unpacked]:
 
 
 def _copied(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, most: int) -> tuple[dict[str, Any], int]:
-    """Write a file; return its hash and size, and how many lists and objects its JSON can have, at most so many."""
+    """Write a file; return its hash and size, and the number of lists and objects in its JSON, at most `most`."""
     digest, lists = hashlib.sha256(), 0
     most = min(most, MOST_IN_RECORD) if entry.filename in (RECORD, MANIFEST) else most
     with archive.open(entry) as source, target.open("wb") as file:

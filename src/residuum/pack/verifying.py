@@ -216,7 +216,7 @@ def _derived_differences(manifest: Manifest, record: Results, folder: Path) -> I
 
 
 def _unknown_keys(manifest: Manifest, record: Results) -> Iterator[str]:
-    """Yield every key that residuum pack does not write: nobody checks what it says."""
+    """Yield every key that residuum pack does not write, because no check covers its value."""
     settings = record.scenario.settings
     parts: list[tuple[str, Part, Collection[str]]] = [
         (MANIFEST, manifest, ()),

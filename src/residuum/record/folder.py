@@ -164,7 +164,7 @@ def half_written(folder: Path) -> list[Path]:
 
 
 def note_pack(folder: Path, file: Path) -> None:
-    """Note in a run's folder where a pack of it goes, for whoever has to delete what was made with a sample."""
+    """Note in a run's folder where a pack of it is written, so that `residuum forget` can name the pack."""
     packs = noted_packs(folder)
     if file.resolve() not in packs:
         write_whole(folder / PACKS, "".join(f"{path}\n" for path in (*packs, file.resolve())))
@@ -263,7 +263,7 @@ def check_files(folder: Path, record: Results) -> None:
 def check_counts(folder: Path, record: Results) -> None:
     """Raise an error if the counts that a record names cannot be those of its rows.
 
-    Every row has counts of its own, which give its accuracy on perturbed samples, with as many draws as the settings
+    Every row has different counts, which give its accuracy on perturbed samples, with as many draws as the settings
     say. All rows of a seed have the same samples and, where they were shown the same inputs, the same answers of the
     reference. A file that was removed is no error.
     """

@@ -21,7 +21,7 @@ TREATMENTS = {
 
 
 def durability_chip(row: Row) -> Chip | None:
-    """Return whether a row stays forgotten; None where nobody asked.
+    """Return whether a row stays forgotten; None where the probe was not measured.
 
     A row that is above retrained models after a treatment and did not rise by it was not forgotten before, either.
     """

@@ -1,4 +1,4 @@
-"""The statement of a deletion: one printable page for whoever answers the request, in three sentences and a table."""
+"""The statement of a deletion: one printable page for the person who answers the request."""
 
 from __future__ import annotations
 

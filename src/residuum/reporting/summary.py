@@ -32,7 +32,7 @@ NOTHING = Cell(None, "–")
 
 
 def source(*steps: object) -> str:
-    """Return the way to a value of the record: its keys, percent-encoded, for whoever compares a page with the record.
+    """Return the path of a value in the record: its keys, percent-encoded, to compare a page with the record.
 
     >>> source("methods", "gd:epochs=1", "summary")
     'methods/gd%3Aepochs%3D1/summary'

@@ -113,7 +113,7 @@ def loss_warning(
 
 
 def _first(samples: Samples) -> Samples:
-    """Return samples spread over all, at most so many."""
+    """Return at most `MOST` samples, spread evenly over all."""
     rows = np.unique(np.linspace(0, len(samples) - 1, min(MOST, len(samples))).astype(int))
     return samples.subset(rows)
 

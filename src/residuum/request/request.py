@@ -360,7 +360,7 @@ class Request:
         return ByRecipe(splits, self.recipe.epochs if self.recipe else None, origin)
 
     def _refuse_unknown_recipe(self, method: Method) -> None:
-        """Refuse a method that trains as the model was trained where nobody says how."""
+        """Refuse a method that trains as the model was trained if there is no recipe."""
         if self.recipe is None and method.needs_recipe:
             softened = isinstance(method, SoftReset)
             other = ", or a retrain= function that takes model= to start from" if softened else ""

@@ -46,7 +46,7 @@ class Way(ABC):
 
     @abstractmethod
     def go_on(self, model: nn.Module, method: SoftReset, epochs: int, seed: int) -> Unlearning:
-        """Return a copy of the model, trained for so many epochs more."""
+        """Return a copy of the model, trained for this number of epochs more."""
 
     @property
     def takes_epochs(self) -> bool:
@@ -54,7 +54,7 @@ class Way(ABC):
         return True
 
     def first_epochs(self, method: SoftReset) -> int | None:
-        """Return how long the first training is; None where nobody says."""
+        """Return the number of epochs of the first training; None if it is not known."""
         if method.share is None:
             return method.recipe.epochs
         return None if self.whole is None else max(1, floor(method.share * self.whole))
@@ -90,7 +90,7 @@ class ByFunction(Way):
         return parameter(self.retrain, "epochs") is not None
 
     def first_epochs(self, method: SoftReset) -> int | None:
-        """Return how long the first training is; None where the function alone decides."""
+        """Return the number of epochs of the first training; None where the function alone decides."""
         return super().first_epochs(method) if self.takes_epochs else None
 
     def begin(self, model: nn.Module, method: SoftReset, seed: int) -> Unlearning:
@@ -112,7 +112,7 @@ class ByFunction(Way):
         return Unlearning(result, (epochs or 0) * len(self.splits.retain), {}, unchanged=False)
 
     def _refuse_settings(self, method: SoftReset) -> None:
-        """Refuse what the function decides, and a length that nobody says."""
+        """Refuse settings that the function decides, and an unknown number of epochs."""
         plain = SoftReset().settings
         changed = [name for name, value in method.settings.items() if value != plain[name] and name not in BY_FUNCTION]
         if not self.takes_epochs and method.share != plain["share"]:
@@ -158,8 +158,7 @@ def soft_reset(
 
     `lost` returns the points that a model lost, by part of the data. The budget is a share of the original's epochs. A
     start that kept less than half of the original is replaced by one that keeps half, which fits again sooner; the
-    better of both is returned. Another start is trained on. A method with a number of `epochs` of its own trains for so
-    many.
+    better of both is returned. Another start is trained on. A method that sets `epochs` trains for that number.
     """
     if method.share is not None and method.share > budget:
         if not way.takes_epochs:

@@ -127,7 +127,7 @@ def end_with_the_leader() -> None:
 
 
 class Cluster(Executor):
-    """The workers of a dask scheduler; `check` notices when there is nobody left to wait for."""
+    """The workers of a dask scheduler; `check` notices when no worker is left."""
 
     def __init__(self, client: "Client", address: str, patience: float = 600.0) -> None:
         self._client, self._executor = client, client.get_executor(retries=RETRIES)

@@ -148,7 +148,7 @@ def seconds_per_sample(model: nn.Module, samples: Samples, recipe: Recipe) -> fl
 
 
 def seconds_per_prediction(model: nn.Module, samples: Samples, most: int) -> float:
-    """Return the time in which an audit's copy of the model predicts one sample, of at most so many together."""
+    """Return the time in which an audit's copy of the model predicts one sample, in batches of at most `most`."""
     predictor = Predictor(model, samples.batch(torch.arange(min(FEW, len(samples))))[0])
 
     def timed(size: int) -> float:

@@ -62,7 +62,7 @@ class Resources:
 
     @property
     def side_by_side(self) -> bool:
-        """Whether stages may be computed side by side: each by a process of its own, which has no accelerator."""
+        """Whether stages may run in parallel, each in another process without an accelerator."""
         return self.devices is None and self.nodes == 1 and self.compute.accelerator == "cpu"
 
     @cached_property

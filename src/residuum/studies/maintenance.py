@@ -391,7 +391,7 @@ def made_with(root: Path, ids: Collection[str]) -> MadeWith:
 
 
 def ids_of_half(root: Path, folder: Path) -> frozenset[str] | None:
-    """Return the ids of all samples that the stage of a half-written folder may have read; None if nobody knows."""
+    """Return the ids of all samples that the stage of a half-written folder may have read; None if not known."""
     return noted_ids(root / SCRATCH_FOLDER / key_in(folder))
 
 

@@ -48,7 +48,7 @@ class Pretrained(BaseModel):
         return None if self.manifest is None else read_manifest(self.manifest.checked_path())
 
     def seen(self) -> dict[str, Manifest]:
-        """Return what the audit must know of pre-training; warn if nobody says what the weights saw."""
+        """Return which samples the weights saw in pre-training, for the audit; warn if there is no manifest."""
         if seen := self.ids_seen():
             return {"pre-training": seen}
         warn(

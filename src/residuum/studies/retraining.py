@@ -85,7 +85,7 @@ class Retraining:
 
     @property
     def by_function(self) -> bool:
-        """Whether the user's function trains, so that nobody knows how long it takes."""
+        """Whether the user's function trains; how long that takes cannot be estimated."""
         return self.function is not None and not self.surrogates
 
     @property

@@ -153,7 +153,7 @@ class LiveSubject:
         return forward(model, few)
 
     def further_training(self, recipe: Recipe) -> Further | None:
-        """Return what trains a model further, as the user trains; None where nobody knows how."""
+        """Return what trains a model further, as the user trains; None if the request does not say how."""
         return self.training.further()
 
     def perturbation(self, spec: str) -> tuple[Perturbation, InputSpace]:
