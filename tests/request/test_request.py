@@ -207,7 +207,7 @@ def test_a_loss_of_accuracy_is_a_warning_that_says_what_to_try(case, row, advice
 def test_warnings_of_a_method_are_shown_in_the_words_of_a_request(case):
     request = case.request(validation=case.held_out)
     row = "teacher:lr=0.05:momentum=0.9:weight_decay=0:batch_size=32:optimizer=sgd:epochs=40"
-    with pytest.warns(ResiduumWarning, match=r"GD's values serve; give its recipe: recipe=$"):
+    with pytest.warns(ResiduumWarning, match=r"GD's values are used; give its recipe: recipe=$"):
         request.unlearn(case.model, row, seed=1)
 
 
