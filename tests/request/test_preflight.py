@@ -1,6 +1,7 @@
 """`residuum check deletion.toml` says what a request will meet before anything is computed or written."""
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -44,6 +45,28 @@ def test_the_range_of_automatic_controls_is_said(home, capsys):  # noqa: F811 (t
     assert line.startswith("audit: 6 models, about ")
     assert "; at most 11 models, about " in line
     assert "and 9 trainings by your function, if fewer do not detect the original; memory about" in line
+
+
+def test_a_check_compares_no_more_pairs_than_it_says(home, monkeypatch, capsys):  # noqa: F811 (the fixture)
+    def searched(*given, **more):
+        raise AssertionError("near copies were searched")
+
+    monkeypatch.setattr("residuum.request.preflight.MOST_PAIRS", 10)
+    monkeypatch.setattr("residuum.request.preflight.near_copies", searched)
+    monkeypatch.setattr("residuum.request.study.near_copies", searched)
+    assert run_command(["check", str(home / "deletion.toml")]) == 1  # two samples are few
+    assert "near copies: not searched here" in capsys.readouterr().out
+
+
+def test_both_ends_of_the_range_are_told_at_one_speed(home, monkeypatch, capsys):  # noqa: F811 (the fixture)
+    seconds = iter([0.001, 0.001, 0.1, 0.1])  # of one sample: the machine gets slower
+    monkeypatch.setattr("residuum.studies.estimates.seconds_per_sample", lambda *_: next(seconds))
+    options = ["retrain.controls=auto", "retrain.function=", "retrain.recipe.epochs=200"]
+    settings = [part for text in options for part in ("--set", text)]
+    assert run_command(["check", str(home / "deletion.toml"), *settings]) == 1
+    said = re.search(r"6 models, about (\d+) s on .* at most 11 models, about (\d+) s,", capsys.readouterr().out)
+    least, most = map(int, said.groups())
+    assert 1.8 < most / least < 2.4  # nine trainings instead of four
 
 
 def test_copies_leaks_and_sizes_are_problems_and_exit_code_1(home, tmp_path, capsys):  # noqa: F811 (the fixture)

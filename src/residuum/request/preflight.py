@@ -20,7 +20,7 @@ from residuum.request.copies import copied_ids
 from residuum.request.file import RequestFile, in_file_words
 from residuum.request.request import Request
 from residuum.request.study import with_controls
-from residuum.studies.estimates import duration, work_left
+from residuum.studies.estimates import duration, speed_of, work_left
 from residuum.studies.planning import plan
 from residuum.studies.study import Study
 from residuum.studies.subjects import LiveSubject
@@ -83,11 +83,12 @@ def audit_words(study: Study, file: RequestFile, model: nn.Module) -> str:
     Where it may add controls, it also says what it costs with as many as there may be.
     """
     models, most = len(study.labels), cast(LiveSubject, study.live).training.most_controls
-    work = work_left([study], file.output.store, [plan(study)])
+    speed, store = speed_of(study), file.output.store
+    work = work_left([study], store, [plan(study)], speed)
     words = str(work) if work.seconds else "everything is in the store"
     if most > study.scenario.controls:
         largest = with_controls(study, most)
-        models, more = len(largest.labels), work_left([largest], file.output.store, [plan(largest)])
+        models, more = len(largest.labels), work_left([largest], store, [plan(largest)], speed)
         trainings = f" and {plural(more.untimed, 'training')} by your function" if more.untimed else ""
         words += f"; at most {models} models, about {duration(sum(more.seconds.values()))}{trainings}"
         words += ", if fewer do not detect the original"

@@ -452,7 +452,7 @@ class Request:
         if file and reference is None and controls is None and not surrogates:
             references = file.references(self.network)
         study = request_study(self, model, unlearned, references, options)
-        for text in study.live.warnings if study.live else ():
+        for text in study.live.all_warnings if study.live else ():
             warnings.warn(text, ResiduumWarning, stacklevel=2)
         folder = Path(out or (file.output.folder if file else "runs/request"))
         where: dict[str, Any] = {"store": Path(store or (file.output.store if file else STORE)), "resources": resources}

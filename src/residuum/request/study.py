@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 from uuid import uuid4
@@ -153,7 +154,6 @@ def request_study(
         )
     named = len(splits.forget)
     splits, left_out = without_copies(splits)
-    near = near_copies(splits, tokens=space_of(model).tokens)
     moved = _perturbations(options.perturbations, model, splits)
     radii = {name: _radii(name, space, options.taus) for name, (_, space) in moved.items()}
     specs = _measures(options.measures, model, surrogates)
@@ -180,11 +180,8 @@ def request_study(
         training=replace(retraining, identity=how, most_controls=references.most_controls(request)),
         identity=identity,
         unnamed=unnamed,
-        warnings=(
-            *copies_left_out(left_out),
-            *near_copies_found(*map(len, near)),
-            *request.returning(model, *(result.model for result in models.values())),
-        ),
+        warnings=(*copies_left_out(left_out), *request.returning(model, *(result.model for result in models.values()))),
+        late_warnings=partial(_near_copies_said, splits, space_of(model).tokens),
         listed=(named,) if left_out["forgotten"] else (),
         left_out={what: number for what, number in left_out.items() if number},
         decoys={
@@ -198,6 +195,10 @@ def request_study(
         RowSpec(label=label, method=result.method, settings=dict(result.settings)) for label, result in models.items()
     ]
     return Study(scenario=scenario, rows=rows, live=live)
+
+
+def _near_copies_said(splits: Splits, tokens: bool) -> Iterable[str]:
+    return near_copies_found(*map(len, near_copies(splits, tokens=tokens)))
 
 
 def _scenario(

@@ -84,34 +84,47 @@ class WorkLeft:
         return f"{limit or 'about '}{whole} on one core: {', '.join(parts)}{passes}"
 
 
-def work_left(studies: Sequence[Study], store: Path | str, plans: Plans) -> WorkLeft:
-    """Return how long the stages that the store lacks will take."""
+@dataclass(frozen=True)
+class Speed:
+    """Seconds that one sample takes: in a batch of training, in one of an audit's size, and to be predicted in that."""
+
+    training: float
+    large_batches: float
+    prediction: float
+
+
+def speed_of(study: Study) -> Speed:
+    """Return how fast the network of a study is here and now."""
+    splits, compute = study.splits(), study.compute
+    precision = torch.autocast(compute.accelerator, torch.bfloat16, enabled=compute.precision == "bf16-mixed")
+    network, recipe = study.network(), study.scenario.train
+    large = replace(recipe, batch_size=rows_for(splits.train.shape))  # in which audits show their inputs
+    with measured(study.scenario.threads), precision:
+        training, large_batches = (seconds_per_sample(network, splits.train, how) for how in (recipe, large))
+        return Speed(training, large_batches, seconds_per_prediction(network, splits.train, large.batch_size))
+
+
+def work_left(studies: Sequence[Study], store: Path | str, plans: Plans, speed: Speed | None = None) -> WorkLeft:
+    """Return how long the stages that the store lacks will take, at this speed or at one that is measured."""
     finished, seconds, shown, untimed, seen = Store(Path(store)), dict[str, float](), 0, 0, set[str]()
     for study, seed_plans in zip(studies, plans, strict=True):
         missing = [stage for stage in all_stages([seed_plans]) if stage.key not in seen and not finished.has(stage)]
         seen.update(stage.key for stage in missing)
         if not missing:
             continue
-        splits, compute = study.splits(), study.compute
-        by_function = study.live is not None and study.live.training.by_function
-        precision = torch.autocast(compute.accelerator, torch.bfloat16, enabled=compute.precision == "bf16-mixed")
-        network, recipe = study.network(), study.scenario.train
-        large = replace(recipe, batch_size=rows_for(splits.train.shape))  # in which audits show their inputs
-        with measured(study.scenario.threads), precision:
-            one, one_of_many = (seconds_per_sample(network, splits.train, how) for how in (recipe, large))
-            shows = any(isinstance(stage, AuditStage | ProbeStage) for stage in missing)
-            prediction = seconds_per_prediction(network, splits.train, large.batch_size) if shows else 0.0
+        splits, by_function = study.splits(), study.live is not None and study.live.training.by_function
+        now = speed or speed_of(study)
         for stage in missing:
             predictions = 0
             if isinstance(stage, AuditStage):
-                refuse_failing_perturbation(stage, network, splits)
+                refuse_failing_perturbation(stage, study.network(), splits)
                 predictions, gradients = audit_passes(stage, study, splits)
-                spent = prediction * predictions + one * gradients
+                spent = now.prediction * predictions + now.training * gradients
             elif isinstance(stage, ProbeStage):
                 searches, inputs, samples = probe_passes(stage, splits, by_function=by_function)
-                spent = one_of_many * searches + prediction * inputs + one * samples
+                spent = now.large_batches * searches + now.prediction * inputs + now.training * samples
             else:
-                spent = one * training_passes(stage, splits)
+                spent = now.training * training_passes(stage, splits)
             seconds[stage.kind] = seconds.get(stage.kind, 0.0) + spent
             shown += predictions
             if by_function and isinstance(stage, ProbeStage):

@@ -176,7 +176,7 @@ class Study(Strict):
         if self.live is not None:
             number = plural(self.scenario.controls + 1, "briefly trained surrogate")
             weaker = [f"no retrained model: {number} took its place; all of this is weaker"]
-            return [*(weaker if self.live.training.surrogates else []), *self.live.warnings]
+            return [*(weaker if self.live.training.surrogates else []), *self.live.all_warnings]
         source = self.scenario.pretrained_on
         if source is None or self.init_from is not None:
             return []

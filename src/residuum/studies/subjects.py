@@ -6,8 +6,9 @@ process that has them computes with them, and worker processes make them again w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,7 @@ class LiveSubject:
     identity: str
     unnamed: str = ""
     warnings: tuple[str, ...] = ()
+    late_warnings: Callable[[], Iterable[str]] = tuple  # those that take long to find
     listed: tuple[int, ...] = ()  # how many samples each of several requests in a row named
     build: Callable[[], LiveSubject] | None = None
     retrained: dict[str, nn.Module] = field(default_factory=dict)  # by label, in this process
@@ -106,6 +108,11 @@ class LiveSubject:
 
     def __post_init__(self) -> None:
         states_when_loaded(self.samples)
+
+    @cached_property
+    def all_warnings(self) -> list[str]:
+        """What to say before an audit; a check, and processes that help, never ask for it."""
+        return [*self.warnings, *self.late_warnings()]
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.build is None:
