@@ -56,9 +56,9 @@ class Condition:
         for label in record.rows_of(Role.METHOD) if self.row is None else [self.row]:
             yield from self._policy(record, label) if self.sign is None else self._comparison(record, label)
 
-    def check_row(self, rows: Collection[str] | None) -> None:
-        """Raise an error if the run has no such row; None stands for rows that are not known yet."""
-        if rows is not None and self.row is not None and self.row not in rows:
+    def check_row(self, rows: Collection[str]) -> None:
+        """Raise an error if the run has no such row."""
+        if self.row is not None and self.row not in rows:
             raise unknown_name(f"row in the condition {self.text!r}", self.row, rows)
 
     def _policy(self, record: Results, label: str) -> Iterator[str]:

@@ -318,7 +318,7 @@ def _names_things(value: object) -> bool:
     return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(part, str | dict) for part in value))
 
 
-def refuse_leaks(contents: Mapping[str, bytes], ids: Iterable[str], folder: Path, names: Collection[str] = ()) -> None:
+def refuse_leaks(contents: Mapping[str, bytes], ids: Iterable[str], folder: Path, names: Collection[str]) -> None:
     """Refuse to write a text that still names something: no list of places to clean is complete.
 
     Searched are all texts of all files, as they are and as HTML, JSON and addresses escape them: for ids and the run's

@@ -404,9 +404,9 @@ class Request:
         left_out = frozenset({*self.forget_ids, *self.earlier_ids})
         return TrainingData(self.source.samples, self.source.items, left_out)
 
-    def retrained(self, model: nn.Module, number: int, *, seed: int = 1, surrogates: bool = False) -> MadeModel:
+    def retrained(self, model: nn.Module, number: int, *, seed: int = 1) -> MadeModel:
         """Return the `number`-th model that never saw the forgotten samples, the first as reference."""
-        return self.retraining(model, seed=seed, surrogates=surrogates).retrained(retrained_label(number))
+        return self.retraining(model, seed=seed).retrained(retrained_label(number))
 
     def audit(
         self,

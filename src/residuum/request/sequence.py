@@ -100,14 +100,14 @@ def audited_sequence(
     studies: Sequence[Study],
     out: Path,
     store: Path,
-    resources: Resources | None = None,
-    gallery: bool | None = None,
+    resources: Resources | None,
+    gallery: bool | None,
     *,
-    progress: bool = False,
+    progress: bool,
 ) -> list[Run]:
     """Return the runs of the studies; what no other process could use again is removed from the store.
 
-    Each gets controls of its own, until its original would be detected, as `audited` makes them for one request.
+    Each study gets more controls until its original would be detected, as `audited` makes them for one request.
     """
     subjects = [cast(LiveSubject, study.live) for study in studies]
     for number in range(1, len(studies) + 1):

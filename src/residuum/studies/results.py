@@ -202,7 +202,7 @@ def write_run(study: Study, results: Sequence[Result], out: Path, *, gallery: bo
     return write_files(results_record(study, results), results, out, gallery=gallery)
 
 
-def write_files(record: Results, results: Sequence[Result], out: Path, *, gallery: bool | None = None) -> Results:
+def write_files(record: Results, results: Sequence[Result], out: Path, *, gallery: bool | None) -> Results:
     """Write a run as `write_run` does, from its record; return the record with the hashes of all files."""
     artifacts = {artifact for result in results for artifact in result.artifacts}
     sources: dict[str, Path] = {}  # by path below the run's folder
