@@ -317,7 +317,8 @@ def test_another_key_or_other_data_do_not_fit(made, tmp_path):
 
 def test_nothing_in_a_pack_names_a_sample_a_picture_a_path_or_a_person(made):
     splits = splits_of(Run.load(made / "run").record)
-    texts = [*splits.forget.ids, *splits.heldout.ids, str(made), str(Path.home()), platform.node()]
+    host = [platform.node()] if len(platform.node()) > 3 else []  # two letters are in any base64 text by chance
+    texts = [*splits.forget.ids, *splits.heldout.ids, str(made), str(Path.home()), *host]
     texts += [(made / "evidence.key").read_text().strip(), getpass.getuser() + "@"]
     pixels, _ = splits.forget.batch(__import__("torch").arange(len(splits.forget)))
     pictures = [

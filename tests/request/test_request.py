@@ -451,9 +451,8 @@ def test_cheap_surrogates_give_an_indication_and_never_a_verdict(case, tmp_path)
 
 def test_an_original_that_nothing_is_found_in_is_inconclusive(case, tmp_path):
     request = case.request(held_out=case.held_out)
-    reference = her_training(request.splits.retain, 1)
-    others = [her_training(request.splits.retain, seed) for seed in (2, 3)]
-    run = request.audit(reference, reference, reference=reference, controls=others, out=tmp_path, **QUICK)
+    original, reference, *controls = (her_training(request.splits.retain, seed) for seed in (1, 2, 3, 4))
+    run = request.audit(original, original, reference=reference, controls=controls, out=tmp_path, **QUICK)
     assert run.verdicts["original"].verdict.label == "inconclusive"
     assert "was trained on the forgotten samples" in verdict_sentence(run, run.verdicts["original"])
 
