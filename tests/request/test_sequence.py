@@ -21,7 +21,8 @@ from residuum.record.run import load_runs
 from residuum.reporting import report
 from residuum.reporting.request_chart import cost, panels, retraining
 from residuum.request import AuditOptions, audit_requests
-from residuum.request.file import in_file_words
+from residuum.request.file import RequestFile, in_file_words
+from residuum.request.steps import next_steps
 
 TICKETS = {"2026-09.txt": "3\n7\n", "2026-10.txt": "11\n20\n21\n", "2026-11.txt": "30\n"}
 
@@ -165,6 +166,17 @@ def test_warnings_are_printed_in_the_words_of_the_request_file(row, capsys):
     print_run(runs[0], 0.0, as_json=False, words=in_file_words)
     out = " ".join(capsys.readouterr().out.split())
     assert out.count("retain accuracy; try unlearn.budget=0.75") == 4
+
+
+def test_more_controls_are_advised_only_where_they_would_do(row, monkeypatch):
+    file, run = RequestFile.read(row / "deletion.toml"), runs_of(row)[-1]
+    steps = list(next_steps(file, run, "deletion.toml"))
+    assert any("not even 50 more controls would do" in step for step in steps)
+    assert not any("more retrained models" in step for step in steps)
+    assert steps[-1].startswith("or use the reference")
+    monkeypatch.setattr("residuum.request.steps.controls_missing", lambda record, most: 3)
+    advised = "more retrained models: residuum run deletion.toml --set retrain.controls=5"  # there are two
+    assert advised in list(next_steps(file, run, "deletion.toml"))
 
 
 def test_a_killed_sequence_goes_on(row, tmp_path):

@@ -12,7 +12,8 @@ from torch import nn
 
 from residuum.core.files import file_sha256
 from residuum.core.roles import Role
-from residuum.judging import gate_failures
+from residuum.judging import controls_missing, gate_failures
+from residuum.judging.rule import FEWEST_RETRAINED, MOST_MORE
 from residuum.judging.sentences import sentence
 from residuum.record import Results, RowJudgment, Verdict
 from residuum.record.run import Run
@@ -88,8 +89,11 @@ def next_steps(file: RequestFile, run: Run, name: str) -> Iterator[str]:
         return
     if Verdict.INCONCLUSIVE in verdicts:
         yield from dict.fromkeys(text for _, judgment in _judged(record) for text in judgment.doubts)
-        if isinstance(file.retrain.controls, int | str):
-            yield f"more retrained models: {again} retrain.controls={2 * max(2, len(record.controls))}"
+        controls, missing = len(record.controls), controls_missing(record, MOST_MORE + 1)
+        few = controls + 1 < FEWEST_RETRAINED
+        if isinstance(file.retrain.controls, int | str) and (few or missing <= MOST_MORE):
+            more = max(2, controls) if few or not missing else missing
+            yield f"more retrained models: {again} retrain.controls={max(2, controls) + more}"
     for label, judgment in _judged(record):
         yield from _other_methods(record, label, judgment, again, lost=lost)
     if record.reference is not None and not record.scenario.settings.surrogates:
