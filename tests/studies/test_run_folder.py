@@ -370,7 +370,7 @@ def other_settings(record):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (point_at_the_control, "expected counts of its own for every row, got counts/3/control/gaussian.npz twice"),
+        (point_at_the_control, "expected different counts for every row, got counts/3/control/gaussian.npz twice"),
         (exchange_counts, "expected the counts that its numbers come from"),
         (fewer_draws, "as its settings say"),
         (other_settings, "as the run's settings say"),

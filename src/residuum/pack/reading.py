@@ -122,7 +122,7 @@ def _refuse_strange(entries: list[zipfile.ZipInfo], packed: int) -> None:
     if strange is not None:
         raise InputError(f"expected the files of a pack only, got {strange!r}; nothing was unpacked")
     if len(set(names)) < len(names):
-        raise InputError("a file stands in it twice; nothing was unpacked")
+        raise InputError("the archive has a file twice; nothing was unpacked")
     if len(names) > MOST_FILES:
         raise InputError(f"expected at most {MOST_FILES} files, got {len(names)}")
     if any(entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for entry in entries):

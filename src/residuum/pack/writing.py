@@ -197,7 +197,7 @@ def _write_zip(target: Path, contents: Mapping[str, bytes]) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_whole(target, stream.getvalue())
     except OSError as error:
-        raise InputError(f"cannot write {target}: {error.strerror}; choose another file with --out") from None
+        raise InputError(f"cannot write {target}: {error.strerror}; choose another file with --output") from None
 
 
 def private_counts(counts: Counts, pseudonyms: Pseudonyms, numbers: Mapping[int, int]) -> Counts:

@@ -270,7 +270,7 @@ def check_counts(folder: Path, record: Results) -> None:
     names = Counter(path for *_, audit in record.each_audit() for path in counts_files(audit))
     shared = [path for path, many in names.items() if many > 1]
     if shared:
-        raise InputError(f"{folder}: expected counts of its own for every row, got {shared[0]} twice; run it again")
+        raise InputError(f"{folder}: expected different counts for every row, got {shared[0]} twice; run it again")
     settings: dict[str, Any] = record.scenario.settings.audit.model_extra or {}
     reference: dict[tuple[str, str, bool], Counts] = {}
     for label, seed, name, audit in record.each_audit():

@@ -147,7 +147,7 @@ def file_studies(
     `first` is the request of the file, if it is loaded already. A worker process makes its own studies.
     """
     if file.unlearn.decoys:
-        raise InputError("decoys are forgotten with one request, and this is a row of them; leave unlearn.decoys out")
+        raise InputError("decoys are forgotten with a single request, and this is a sequence; leave unlearn.decoys out")
     first = first or file.load()
     requests, unlearned, model = [first], list[Unlearned](), first.model
     for ids in lists[1:]:

@@ -509,7 +509,7 @@ def _clean(runs: Sequence[HeldRun]) -> None:
                 note.unlink(missing_ok=True)
         except OSError as error:
             text = f"cannot clean {run.folder}: {error.strerror}"
-            raise InputError(f"{text}; mend it, and the same command goes on") from error
+            raise InputError(f"{text}; correct that and give the same command again") from error
 
 
 def _held_runs(holdings: Sequence[MadeWith], ids: Collection[str], place: Path | None) -> list[HeldRun]:
