@@ -108,8 +108,8 @@ KINDS = [
 WORK = ["residuum.studies.execution.outline", "residuum.tuning.run_stages", "residuum.request.study.run"]
 WORK += [
     "residuum.request.request.unlearn",
-    "residuum.request.request.retrained",
-    "residuum.request.request.trained_by",
+    "residuum.studies.retraining.trained_by_function",
+    "residuum.studies.retraining.trained_by",
 ]
 
 
