@@ -55,7 +55,7 @@ def test_what_is_missing_is_a_dash(case, form, tmp_path, capsys):
     record["scenario"]["form"] = form
     (tmp_path / "results.json").write_text(judged_record(Results.model_validate(record | {"judgments": {}})).text())
     run = Run.load(tmp_path)
-    print_run(run, 1.0)
+    print_run(run, 1.0, as_json=False)
     report(run)
     assert "verdicts" in capsys.readouterr().out
     assert "<html" in (tmp_path / "report.html").read_text()
