@@ -72,6 +72,8 @@ def near_copies(splits: Splits, *, tokens: bool = False) -> tuple[tuple[str, ...
     retained, forgotten, held_out = projected
     usual = _nearest(retained[torch.randperm(len(retained), generator=generator)[:NEIGHBORS]], retained, apart=True)
     limit = NEAR * float(usual.median())
+    if math.isinf(limit):  # most retained samples are equal, so that no distance is usual
+        return (), ()
     next_to = _nearest(forgotten, retained) < limit, _nearest(held_out, torch.cat([retained, forgotten])) < limit
     forgotten_ids, held_out_ids = (
         tuple(name for name, near in zip(samples.ids, of.tolist(), strict=True) if near)
@@ -93,11 +95,15 @@ def _column_scale(samples: Samples) -> Tensor:
 
 
 def _nearest(points: Tensor, others: Tensor, *, apart: bool = False) -> Tensor:
-    """Return the distance of each point to the nearest of the others; `apart` leaves out equal ones."""
+    """Return the distance of each point to the nearest of the others; `apart` leaves out equal ones.
+
+    By matrix products, the faster way, the distance of a point to itself is no exact 0.
+    """
+    mode = "donot_use_mm_for_euclid_dist" if apart else "use_mm_for_euclid_dist_if_necessary"
     nearest = torch.full((len(points),), math.inf, dtype=points.dtype)
     for rows in torch.split(torch.arange(len(points)), NEIGHBORS):
         for part in torch.split(others, ROWS):
-            distances = torch.cdist(points[rows], part)
+            distances = torch.cdist(points[rows], part, compute_mode=mode)
             if apart:
                 distances[distances < EQUAL] = math.inf
             nearest[rows] = torch.minimum(nearest[rows], distances.min(1).values)
