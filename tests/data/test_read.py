@@ -75,6 +75,16 @@ def test_data_sets_of_tuples_and_of_dictionaries_are_read():
     assert swapped.samples.x[0].tolist() == [[1.0, 0.0], [7.0, 8.0]]
 
 
+def test_ids_of_items_are_read_as_they_are_and_none_is_left_out():
+    items = [{"x": x, "label": y, "id": torch.tensor(k)} for k, (x, y) in enumerate(zip(X, Y, strict=True), start=5)]
+    assert read_data(Items(items)).samples.ids == ("5", "6", "7")
+    with pytest.raises(InputError, match="data: item 1 has no id, but others have; give every item one, or none"):
+        read_data(Items([items[0], items[1] | {"id": None}, items[2]]))
+    pairs = [{"x": x, "label": y, "id": np.array([k, 0])} for k, (x, y) in enumerate(zip(X, Y, strict=True))]
+    assert read_data(Items(pairs)).samples.ids == ("[0 0]", "[1 0]", "[2 0]")
+    assert read_data(Items([item | {"id": None} for item in items])).samples.ids == ("0", "1", "2")
+
+
 def test_folders_and_eight_bit_images_become_pixels(tmp_path):
     for name in ("cat/1.png", "dog/2.png"):
         (tmp_path / name).parent.mkdir()

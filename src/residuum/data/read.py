@@ -215,7 +215,10 @@ def _from_items(items: Any, reading: Reading, name: str) -> Source:  # noqa: ANN
     kind = items.features[entry] if entry else None  # of Hugging Face
     classes = getattr(items, "classes", None) or getattr(kind, "names", None)
     names = checked_class_names(classes) if isinstance(classes, list | tuple) else None
-    samples = checked_samples(torch.stack(inputs), np.array(labels), None if None in ids else ids, bounded=False)
+    nameless = [row for row, sample_id in enumerate(ids) if sample_id is None]
+    if 0 < len(nameless) < len(ids):
+        raise InputError(f"{name}: item {nameless[0]} has no id, but others have; give every item one, or none")
+    samples = checked_samples(torch.stack(inputs), np.array(labels), None if nameless else ids, bounded=False)
     return Source(samples, names, name, items, parts)
 
 
@@ -229,6 +232,7 @@ def _item(item: object, reading: Reading, name: str) -> tuple[Tensor, Any, tuple
             raise unknown_name("entry of an item", unknown, map(str, item))
         values, y = [item[part] for part in parts], item[label]
         sample_id = None if id_column is None else item[id_column]
+        sample_id = sample_id.tolist() if isinstance(sample_id, Tensor) else sample_id
     elif isinstance(item, tuple | list) and len(item) >= 2:
         *values, y = item
         parts, sample_id = (), None
