@@ -283,6 +283,24 @@ def test_runs_of_models_made_elsewhere_and_packs_are_found_too(copied, capsys, m
     assert [*(folder / "runs").iterdir()] == []
 
 
+def test_a_run_of_other_samples_stays_known_when_what_a_killed_command_left_there_goes(copied):
+    folder, _ = copied
+    (folder / "store" / "train" / ".writing-11-x").mkdir()
+    scratch = folder / "store" / "scratch" / "11"
+    scratch.mkdir(parents=True)
+    note_ids(scratch, ["b"])
+    half = folder / "class" / f"{ASIDE}killed"
+    half.mkdir()
+    (half / "results.json").write_text("{")
+    before = known_runs(folder / "store")
+    answer = forget(folder / "store", ["b"], runs=True, place=folder)
+    assert set(answer.removed) == {"half-written 11"}
+    assert answer.runs == [str(folder / "class")]
+    assert not half.exists()
+    assert (folder / "class" / "results.json").is_file()
+    assert known_runs(folder / "store") == before
+
+
 def test_a_copied_store_leaves_the_runs_of_the_original_alone(copied, tmp_path_factory, capsys, monkeypatch):
     folder, sample_id = copied
     backup = tmp_path_factory.mktemp("backup")

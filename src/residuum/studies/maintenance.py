@@ -505,7 +505,7 @@ def _clean(runs: Sequence[HeldRun]) -> None:
     for run in runs:
         try:
             remove_run(run.folder, only_half=run.only_half, unreadable=bool(run.named))
-            for note in run.notes:
+            for note in run.notes if not has_run(run.folder) else ():
                 note.unlink(missing_ok=True)
         except OSError as error:
             text = f"cannot clean {run.folder}: {error.strerror}"
