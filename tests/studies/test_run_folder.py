@@ -20,7 +20,7 @@ from residuum.core.counts import Counts
 from residuum.core.errors import InputError
 from residuum.core.files import ASIDE, locked
 from residuum.record import Results, sealed
-from residuum.record.folder import check_counts, check_files, hashes, remove_run, run_files
+from residuum.record.folder import DECOYS, check_counts, check_files, hashes, remove_run, run_files
 from residuum.reporting import write_report
 from residuum.studies import claim_folder
 
@@ -54,6 +54,17 @@ def test_the_record_has_the_hash_of_every_file(runs):
     files = Results.load(runs / "old").files
     assert {name.split("/")[0] for name in files} == {"counts", "models", "gallery"}
     assert whole_run(runs / "old") == [1, 2]
+
+
+def test_a_decoy_audit_stays_when_its_folder_gets_a_new_run_and_goes_with_the_run(runs, tmp_path):
+    shutil.copytree(runs / "old", tmp_path / "run")
+    for name in DECOYS:
+        (tmp_path / "run" / name).write_text("{}")  # no other command writes them again
+    assert run_tiny(runs, tmp_path / "run", "--seeds", "3") == 0
+    assert whole_run(tmp_path / "run") == [3]
+    assert all((tmp_path / "run" / name).is_file() for name in DECOYS)
+    remove_run(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("name", ["counts/1/gd/gaussian.npz", "models/2/gd.safetensors", "gallery/1.npz"])

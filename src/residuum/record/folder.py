@@ -110,7 +110,7 @@ def _listed(record: dict[str, Any]) -> Iterator[str]:
     for name in map(str, record.get("files") or ()):
         if name.split("/")[0] in HOLDERS and ".." not in name.split("/"):
             yield name
-    yield from (*REPORT, *DECOYS)
+    yield from REPORT
 
 
 def _is_file_in(folder: Path, name: str) -> bool:
@@ -134,10 +134,10 @@ def remove_run(folder: Path, *, only_half: bool = False, unreadable: bool = Fals
     with locked(folder):
         names = [] if only_half else run_files(folder)
         if unreadable and not names and (folder / Results.FILE).is_file():
-            patterns = (Results.FILE, *COPIES, *REPORT, *DECOYS)
+            patterns = (Results.FILE, *COPIES, *REPORT)
             names = [path.relative_to(folder).as_posix() for name in patterns for path in folder.glob(name)]
         if names:
-            remove_files(folder, [*names, *([PACKS] if _is_file_in(folder, PACKS) else [])])
+            remove_files(folder, [*names, *(name for name in (*DECOYS, PACKS) if _is_file_in(folder, name))])
         clear_aside(folder)
     _remove_if_empty(folder)
     if in_sequence:
