@@ -6,7 +6,8 @@ import warnings
 
 import pytest
 
-from residuum.core.errors import ResiduumWarning, warn
+from residuum.core.errors import InputError, ResiduumWarning, warn
+from residuum.unlearning import make_method
 
 SCRIPT = """
 import warnings
@@ -33,3 +34,17 @@ def test_who_asks_for_every_warning_gets_every_warning():
     assert [str(each.message) for each in caught] == ["again and again"] * 3
     with pytest.raises(ResiduumWarning, match="again"):  # the tests make warnings errors
         warn("again and again")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("augment", "x", "gd: augment: expected true or false or 'reflect', got 'x'"),
+        ("epochs", 10**9, "gd: epochs: expected 1000000 or less, got 1000000000"),
+        ("lr", "fast", "gd: lr: expected a number, got 'fast'"),
+    ],
+)
+def test_a_wrong_setting_is_said_with_all_that_it_could_be(name, value, said):
+    with pytest.raises(InputError) as caught:
+        make_method("gd", {name: value})
+    assert str(caught.value) == said

@@ -152,6 +152,7 @@ def test_init_does_not_write_over_a_file_and_says_what_is_open(monkeypatch, tmp_
         ("no/b.toml",): "in a folder that exists",
         ("b.toml", "--set", "model.sorce=x"): "did you mean model.source",
         ("b.toml", "--set", "audit.draws=0"): "audit.draws: expected 1 or more, got 0",
+        ("b.toml", "--set", "unlearn.weights=../new.zip"): "/../new.zip'",
         ("b.toml", "--source", "a", "--set", "model.source=b"): "expected --source or --set model.source=, got both",
         ("b.toml", "--set", "audit.draws=1", "--set", "audit.draws=2"): "expected --set audit.draws once",
     }.items():
@@ -203,6 +204,7 @@ MISTAKES = {  # what is written in place of the file, and what is said of it
     ): "model.std: expected a number or a list of numbers, got",
     GOOD.replace('weights = "w.pt"', "mean = nan"): "model.mean: expected a finite number or a list, got nan",
     GOOD.replace('weights = "w.pt"', "bounds = [0, 1, 2]"): "model.bounds: expected at most 2 values or 'none'",
+    GOOD.replace('weights = "w.pt"', "bounds = [0]"): "model.bounds: expected a longer list or 'none', got [0]",
     GOOD.replace('weights = "w.pt"', "bounds = 'low'"): "model.bounds: expected a list or 'none', got 'low'",
     GOOD.replace('weights = "w.pt"', "tokens = 'maybe'"): "model.tokens: expected true or false, got 'maybe'",
     GOOD.replace('weights = "w.pt"', "batch = [1]"): "model.batch: expected a list of texts, got 1",

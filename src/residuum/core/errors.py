@@ -78,10 +78,11 @@ EXPECTED = {  # what a setting should have been, by the beginning of the type of
     "dataclass": "a table",
     "model_type": "a table",
     "literal": "{expected}",
-    "greater_than_equal": "{ge:g} or more",
-    "greater_than": "more than {gt:g}",
-    "less_than_equal": "{le:g} or less",
+    "greater_than_equal": "{ge:.10g} or more",
+    "greater_than": "more than {gt:.10g}",
+    "less_than_equal": "{le:.10g} or less",
     "less_than": "less than {lt}",
+    "missing": "a longer list",
     "too_long": "at most {max_length} values",
     "too_short": "at least {min_length} values",
 }
@@ -101,7 +102,7 @@ def expected(problems: Iterable[Mapping[str, Any]], depth: int) -> str:
         if words is None:
             return str(problem["msg"]).removeprefix("Value error, ")
         phrase = words.format(**problem.get("ctx", {}))
-        if len(problem["loc"]) > depth and isinstance(problem["loc"][-1], int):
+        if len(problem["loc"]) > depth and isinstance(problem["loc"][-1], int) and problem["type"] != "missing":
             phrase = f"a list of {phrase[2:]}s" if phrase.startswith("a ") else f"a list, each {phrase}"
         alternatives.append(phrase)
     return f"expected {' or '.join(dict.fromkeys(alternatives))}"

@@ -258,8 +258,8 @@ class RequestFile(Strict):
         return cls.validated(_joined(tree, _read_changes(changes or {})), f"{path}: ", home)
 
     @classmethod
-    def validated(cls, tree: Mapping[str, Any], where: str = "", folder: Path = Path()) -> Self:
-        """Return the settings of a tree with paths from a folder, or raise an InputError of one line."""
+    def validated(cls, tree: Mapping[str, Any], where: str = "", folder: Path | None = None) -> Self:
+        """Return the settings of a tree with paths from a folder, if any, or raise an InputError of one line."""
         try:
             return cls.model_validate(tree)
         except ValidationError as error:
@@ -548,7 +548,7 @@ def _names(kind: Any) -> list[str]:  # noqa: ANN401 (a type)
     return [field.name for field in fields(kind)] if is_dataclass(kind) else []
 
 
-def _problem(error: ValidationError, folder: Path) -> str:
+def _problem(error: ValidationError, folder: Path | None) -> str:
     """Return the first complaint about a file as one line; alternatives of one setting are one complaint."""
     unknown = ("extra_forbidden", "unexpected_keyword_argument")
     problems = sorted(error.errors(), key=lambda problem: problem["type"] not in unknown)  # a misspelled name first
@@ -562,12 +562,12 @@ def _problem(error: ValidationError, folder: Path) -> str:
         if other := next((section for section, kind in sections().items() if name in kind.model_fields), None):
             return f"{name} is a setting of [{other}]; move it there"
         return str(unknown_name(f"setting of [{'.'.join(above)}]" if above else "section", name, allowed))
-    if first["type"] == "missing":
+    if first["type"] == "missing" and len(first["loc"]) <= len(place):
         needed = [key for key in needed_settings() if key.startswith(f"{where}.")]
         together = f"[{where}] is missing; expected it with {' and '.join(needed)}"
         return together if len(place) == 1 else f"{where} is missing: {about(where)}"
     complaints = [problem for problem in problems if problem["loc"][: len(place)] == place]
-    got = repr(first["input"]).replace(f"{folder}{os.sep}", "")  # as it stands in the file
+    got = repr(first["input"]) if folder is None else repr(first["input"]).replace(f"{folder}{os.sep}", "")
     return f"{where}: {expected(complaints, len(place))}, got {got}"
 
 

@@ -32,6 +32,7 @@ def component(kind: Kind) -> Kind:
 
 DECIDED = ("epochs", "schedule", "schedule_epochs", "bn_mode")  # by the method itself
 NEEDED = ("lr", "momentum", "weight_decay", "batch_size", "optimizer")  # no value of these suits every network
+TYPES = ("bool", "int", "float", "str")  # by which a complaint names an alternative of a field
 
 
 def with_open_settings(kind: Kind) -> Kind:
@@ -173,12 +174,13 @@ class Method(ABC):
 def first_problem(error: ValidationError, inside: Collection[str] = ()) -> str:
     """Return the first complaint of a pydantic error as one line: where, what was expected, what came.
 
-    A field with alternatives (a number or a word) has one complaint for each of them, named by a tag such as
+    A field with alternatives (a number or a word) has one complaint for each of them, named by a tag such as "bool" or
     "constrained-float": they are one complaint here. Settings `inside` these fields are named without the field.
     """
     problem, *others = error.errors()
     place = problem["loc"]
-    tagged = len(place) > 1 and isinstance(place[-1], str) and not place[-1].isidentifier()
+    last = place[-1] if len(place) > 1 else None
+    tagged = isinstance(last, str) and (last in TYPES or not last.isidentifier())
     place = place[:-1] if tagged else place
     complaints = [problem, *(other for other in others if tagged and other["loc"][:-1] == place)]
     where = ".".join(map(str, place[1:] if place and place[0] in inside else place)) or "settings"
