@@ -319,6 +319,18 @@ def test_batch_norm_with_a_last_batch_of_one_says_what_to_do():
     train(net, samples, Recipe(epochs=1, batch_size=2, drop_last=True), seed=1)
 
 
+def test_nothing_is_trained_on_nothing_and_looking_for_labels_draws_no_global_numbers():
+    class Noisy(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + 0 * torch.rand(1)
+
+    start, before = Noisy(2, 2), torch.get_rng_state()
+    samples = Samples(torch.rand(3, 2, generator=generator(1)), torch.tensor([0, 1, 1]), ("a", "b", "c"))
+    assert not torch.equal(train(start, samples, Recipe(epochs=1), seed=1).weight, start.weight)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(train(start, samples.subset([]), Recipe(epochs=1), seed=1).weight, start.weight)
+
+
 def test_a_label_without_an_output_is_named():
     samples = Samples(torch.rand(3, 2), torch.tensor([1, 3, 2]), tuple("abc"))
     with pytest.raises(InputError, match="expected labels 0 to 2, one for each output of the model, got 3 for 'b'"):

@@ -163,8 +163,9 @@ def train(model: nn.Module, samples: Samples, recipe: Recipe, *, seed: int) -> n
     [0, 1]
     """
     trained = private_copy(model)
-    outputs = forward(trained, samples.subset([0])).shape[-1]
-    highest = int(samples.y.max())
+    with generators_kept(device_of(trained)):
+        outputs = forward(trained, samples.subset([0])).shape[-1] if len(samples) else 0
+    highest = max(samples.y.tolist(), default=-1)
     if highest >= outputs:
         labels = f"labels 0 to {outputs - 1}, one for each output of the model"
         raise InputError(f"expected {labels}, got {highest} for {samples.ids[int(samples.y.argmax())]!r}")
