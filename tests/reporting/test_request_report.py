@@ -14,7 +14,7 @@ from residuum.core.errors import InputError
 from residuum.record import Results
 from residuum.record.run import Run
 from residuum.reporting import write_report
-from residuum.reporting.request_report import figures, index_text, requests_csv, requests_table
+from residuum.reporting.request_report import figures, index_text, requests_csv, requests_tables
 
 HOSTILE = "<script>alert(1)"
 
@@ -88,12 +88,22 @@ def test_the_csv_has_a_line_per_request_and_row_and_no_formula(runs):
 def test_the_table_follows_each_row_over_the_requests(make_run):
     run = make_run()
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(requests_table([run, run]))
+    console.print(*requests_tables([run, run], 200))
     text = console.export_text()
     assert f"{run.name}: 2 requests" in text
     for label, judgment in run.verdicts.items():
         line = next(line for line in text.splitlines() if f" {label} " in line)
         assert line.count(str(judgment.verdict)) == 2
+
+
+def test_many_requests_come_in_tables_that_can_be_read(make_run):
+    run = make_run()
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(*requests_tables([run] * 11, 80))
+    text = console.export_text()
+    assert [f"Request {number} " in text for number in range(1, 12)] == [True] * 11
+    assert text.count(f"{run.name}, continued") == 2
+    assert text.count(f"{run.name}: 11 requests") == 1
 
 
 def test_the_page_escapes_names_and_runs_no_script(runs):

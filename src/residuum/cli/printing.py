@@ -37,10 +37,10 @@ def print_requests(
         options.print_json([run.record.as_dict() for run in runs])
         return
     from residuum.reporting.request_chart import retraining
-    from residuum.reporting.request_report import requests_table
+    from residuum.reporting.request_report import requests_tables
     from residuum.reporting.terminal import print_lines, print_tables
 
-    print_tables(lambda width: [requests_table(runs)])
+    print_tables(partial(requests_tables, runs))
     for number, run in enumerate(runs, start=1):
         print_lines(f"warning: request {number}: {words(text)}" for text in run.record.warnings)
     print_lines(f"failed: row {label}: {reason}" for label, reason in runs[-1].record.failed.items())

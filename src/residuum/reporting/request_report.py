@@ -1,6 +1,6 @@
 """A sequence of deletion requests: its verdicts, its CSV and its page, from the runs of the requests."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -17,6 +17,7 @@ from residuum.reporting.page import policy, rendered, stylesheet
 
 SHOWN = {"unlearn_accuracy": "Unlearn acc.", "test_accuracy": "Test acc.", "retain_accuracy": "Retain acc."}
 ORDER = (Role.METHOD, Role.ORIGINAL, Role.CONTROL)  # of the sections of the page
+COLUMN = 15  # characters that a verdict needs at least, to be read between the lines of a table
 SETS = ("so_far", "first_request")  # which forgotten samples
 
 
@@ -71,16 +72,20 @@ def figure_text(record: Results, label: str, perturbation: str, samples: str, k:
     return wording.estimate_words(*estimate(row, perturbation, samples, "difference").at(k), form="class")
 
 
-def requests_table(runs: Sequence[Run]) -> Table:
-    """Return the verdict on each row after each request."""
-    record = runs[-1].record
-    table = Table(title=Text(f"{record.scenario.name}: {plural(len(runs), 'request')}"), show_lines=True)
-    for head in ("Model", *(f"Request {number}" for number, _ in enumerate(runs, start=1))):
-        table.add_column(head, overflow="fold")
-    for label in runs[-1].verdicts:
-        verdicts = [run.verdicts.get(label) for run in runs]
-        table.add_row(Text(label), *(Text(wording.verdict_badge(verdict) if verdict else "–") for verdict in verdicts))
-    return table
+def requests_tables(runs: Sequence[Run], width: int) -> Iterator[Table]:
+    """Yield the verdict on each row after each request, in tables of as many requests as fit the width."""
+    record, at_once = runs[-1].record, max(1, width // COLUMN - 1)
+    for first in range(0, len(runs), at_once):
+        shown = runs[first : first + at_once]
+        about = "continued" if first else plural(len(runs), "request")
+        table = Table(title=Text(f"{record.scenario.name}{',' if first else ':'} {about}"), show_lines=True)
+        for head in ("Model", *(f"Request {first + k}" for k, _ in enumerate(shown, start=1))):
+            table.add_column(head, overflow="fold")
+        for label in runs[-1].verdicts:
+            verdicts = [run.verdicts.get(label) for run in shown]
+            texts = (wording.verdict_badge(verdict) if verdict else "–" for verdict in verdicts)
+            table.add_row(Text(label), *map(Text, texts))
+        yield table
 
 
 def index_text(runs: Sequence[Run]) -> str:
