@@ -6,6 +6,7 @@ import csv
 import html
 import re
 import shlex
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from residuum import Run, Study, report, run
 from residuum.cli import run_command
 from residuum.core.errors import InputError
 from residuum.reporting import to_frame
+from residuum.studies import execution
 
 RESULTS = Path(__file__).parents[2] / "docs" / "benchmarks" / "digits.md"
 
@@ -86,3 +88,10 @@ def test_terminal_page_csv_and_run_give_every_row_the_same_verdict(command, tmp_
     assert exported == verdicts
     for label, word in verdicts.items():
         assert re.search(rf"│ {re.escape(label)} +│ {re.escape(word)} +│", table)
+
+
+def test_a_long_search_for_nearly_equal_samples_is_announced(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(Study, "warnings", property(lambda study: [str(time.sleep(1.5))]))
+    lines = execution.plan_lines(Study.create("tiny", methods="gd", seeds=[1]), store=tmp_path / "store")
+    assert "warning: None" in lines
+    assert "looking for samples that are nearly equal to others" in capsys.readouterr().err

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 STORE = Path(".residuum/store")
 RUNS = Path("runs")
 PLANNING = "planning: reading the data, building the network and timing a training step"
+SEARCHING = "looking for samples that are nearly equal to others"
 MOST_DAYS = 30.0  # of one core; longer work needs --yes
 T = TypeVar("T")
 
@@ -151,7 +152,8 @@ def plan_lines(
 
 
 def _announced(steps: Sequence[Study], work: WorkLeft) -> list[str]:
-    warned = [f"warning: {text}" for text in steps[0].warnings]
+    with said_if_slow(SEARCHING):
+        warned = [f"warning: {text}" for text in steps[0].warnings]
     return [*forget_lines(steps), *warned, *([f"work: {work}"] if work.seconds else [])]
 
 
