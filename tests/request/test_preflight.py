@@ -16,6 +16,15 @@ from residuum.cli import run_command
 from residuum.core.samples import Samples
 from residuum.data import read_data
 from residuum.data.copies import equal_inputs
+from residuum.request import preflight
+
+
+def test_a_check_does_not_read_all_of_large_data_for_near_copies(home, monkeypatch, capsys):  # noqa: F811 (the fixture)
+    monkeypatch.setattr(preflight, "near_copies", lambda splits, tokens: pytest.fail("it read all inputs"))
+    monkeypatch.setattr(preflight, "MOST_VALUES", 399)  # there are 100 samples of 4 features
+    run_command(["check", str(home / "deletion.toml")])
+    words = "near copies: not searched here, because that would take long; an audit counts them"
+    assert words in capsys.readouterr().out.splitlines()
 
 
 def test_everything_is_said_and_nothing_written(home, capsys):  # noqa: F811 (the fixture)

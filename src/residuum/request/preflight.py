@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
 from collections.abc import Iterator, Set
@@ -27,6 +28,7 @@ from residuum.studies.subjects import LiveSubject
 
 FEW = 5  # samples to forget below which an audit rarely tells anything
 MOST_PAIRS = 10**8  # of samples that a check compares: about a second
+MOST_VALUES = 10**8  # of inputs that a check reads for it: about a second in memory, some seconds in files of images
 LARGE = 20.0  # per cent of the training data above which retraining is likely to be the better way
 COPIES = 3  # of a model's weights that an audit holds: as they are, in float64 to decide near-ties, and to predict
 
@@ -135,8 +137,10 @@ def _copies(copied: tuple[str, ...], leaked: tuple[str, ...]) -> Iterator[str]:
 
 def _near(splits: Splits, tokens: bool, equal: Set[str]) -> str:
     """Return how many samples are nearly equal to others, with the first of them, so that somebody can look."""
-    if (NEIGHBORS + len(splits.forget) + len(splits.test)) * len(splits.retain) > MOST_PAIRS:
-        return "not searched here, there are too many pairs; an audit counts them"
+    compared, retained = len(splits.forget) + len(splits.test), len(splits.retain)
+    values = (compared + retained) * math.prod(splits.retain.shape)
+    if (NEIGHBORS + compared) * retained > MOST_PAIRS or values > MOST_VALUES:
+        return "not searched here, because that would take long; an audit counts them"
     forgotten, held_out = (
         tuple(name for name in names if name not in equal) for names in near_copies(splits, tokens=tokens)
     )
