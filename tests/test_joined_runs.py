@@ -26,9 +26,7 @@ def runs(tmp_path_factory):
 
 
 def numbers(record):
-    content = {name: value for name, value in record.as_dict().items() if name not in OF_ONE_RUN}
-    content["scenario"]["settings"].pop("seeds", None)
-    return content
+    return {name: value for name, value in record.as_dict().items() if name not in OF_ONE_RUN}
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["folders", "packs"])

@@ -54,7 +54,9 @@ def join(folders: Sequence[Path], out: Path) -> Results:
         name: list(dict.fromkeys(text for _, record in runs for text in getattr(record, name)))
         for name in ("warnings", "notes")
     }
-    stated = first.model_copy(update={"methods": rows, "seeds": seeds, **texts})
+    settings = first.scenario.settings.model_copy(update={"seeds": seeds})
+    scenario = first.scenario.model_copy(update={"settings": settings})
+    stated = first.model_copy(update={"scenario": scenario, "methods": rows, "seeds": seeds, **texts})
     record = derived_record(stated, out)
     for label, seed, name, audit in record.each_audit():
         heldout = stated.methods[label].per_seed[seed].audits[name].heldout
