@@ -46,7 +46,7 @@ def _tables(words: str, command: Any) -> Iterator[str]:
             continue
         group = (getattr(parameter, "rich_help_panel", None) or "Options") if _is_option(parameter) else "Arguments"
         name, text = (" ".join(part.split()).replace("|", "\\|") for part in record)
-        groups.setdefault(group, []).append(f"| `{name}` | {_shown(text)} |")
+        groups.setdefault(group, []).append(f"| `{_named(name)}` | {_shown(text)} |")
     for group, lines in groups.items():
         if lines:
             yield "\n".join([f"| {group.lower()} | meaning |", "|---|---|", *lines])
@@ -56,11 +56,30 @@ def _is_option(parameter: Any) -> bool:
     return bool(parameter.param_type_name == "option")
 
 
+def _named(name: str) -> str:
+    """Return an option with its value as shells write it, not as Python does.
+
+    >>> _named("--seed <int range>"), _named("--set <list[str]>"), _named("--json")
+    ('--seed N', '--set TEXT', '--json')
+    """
+    kind = re.compile(r"<(?:list\[)?(str|Path|int|float)(?: range)?\]?>")
+    return kind.sub(lambda found: {"str": "TEXT", "Path": "PATH", "int": "N", "float": "X"}[found[1]], name)
+
+
 def _shown(text: str) -> str:
-    """Return a help text as Markdown: the default and the range as code.
+    """Return a help text as Markdown: the default as code, the range and what is required in words.
 
     >>> _shown("Folder.  [default: .residuum/store]")
     'Folder. Default: `.residuum/store`.'
+    >>> _shown("Processes. [1<=x<=1024]"), _shown("Seeds. [default: 7; x>=1]"), _shown("Method. [required]")
+    ('Processes. 1 to 1024.', 'Seeds. Default: `7`. At least 1.', 'Method. Required.')
     """
-    text = re.sub(r"\s*\[default: ([^\];]+)(?:; ([^\]]+))?\]", r" Default: `\1`.", text)
-    return re.sub(r"\s*\[([\dx<>=]+)\]", r" Range: `\1`.", text).strip()
+    text = re.sub(r"\s*\[default: ([^\];]+)(?:; ([^\]]+))?\]", lambda found: _default(*found.groups()), text)
+    text = text.replace("docs/guides/long-runs.md", "[long runs](../guides/long-runs.md)")
+    text = re.sub(r"\s*\[(\d+)<=x<=(\d+)\]", r" \1 to \2.", text)
+    return re.sub(r"\s*\[x>=(\d+)\]", r" At least \1.", text).replace("[required]", "Required.").strip()
+
+
+def _default(value: str, limits: str | None) -> str:
+    """Return the default in words, and after it what is left of the brackets."""
+    return f" Default: `{value}`." + (f" [{limits}]" if limits else "")
