@@ -222,7 +222,7 @@ def test_pages_name_the_methods_in_which_nothing_was_found():
     assert newer & both == {"teacher"}
     assert newer & (clean_methods("digits") ^ clean_methods("digits-random")) == set()
     settings = text_of("docs/benchmarks/digits-settings.md")
-    assert "Of the newer methods the teacher alone" in settings
+    assert "Of the newer methods, only the teacher" in settings
     memory = [tables.measured()[name, row]["M"].split()[0] for name in tables.SCENARIOS for row in newer - both]
     assert f"most of it is memory (M {min(memory)} to {max(memory)})" in settings
 
