@@ -133,7 +133,8 @@ def measured_settings(scenario: str, name: str) -> dict[str, object]:
 def _settings(method: type[Method]) -> str:
     """Return a table of the method's own settings, and a folded one of those that come with its recipe and start."""
     owners, defaults = method.setting_owners(), method().settings
-    own = [name for name, owner in owners.items() if not _shared(owner)]
+    softened = defaults.get("keep", 1.0) != 1.0  # then keep is what the method is about
+    own = [name for name, owner in owners.items() if not _shared(owner) or (softened and name == "keep")]
     shared = [name for name in owners if name not in own]
     table = _settings_table(own, owners, defaults) if own else "This method has no settings of its own."
     if not shared:
