@@ -14,8 +14,9 @@ from website.pages import Page
 
 INTRODUCTION = """# Command line
 
-Exit codes: 0 done, 1 a gate failed or a check found a difference, 2 bad input, 130 interrupted. `residuum COMMAND
---help` prints the same text as this page. `residuum --install-completion` lets your shell complete names and options.
+A command exits with 0 when it is done, with 1 if a gate failed or a check found a difference, with 2 for bad input, and
+with 130 if it was interrupted. `residuum COMMAND --help` describes the same options. `residuum --install-completion`
+lets your shell complete names and options.
 """
 
 
