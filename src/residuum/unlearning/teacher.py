@@ -46,7 +46,7 @@ class Teacher(GradientMethod):
     """
 
     name: ClassVar[str] = "teacher"
-    title: ClassVar[str] = "Innocent teacher"
+    title: ClassVar[str] = "Teacher"
     reads: ClassVar[frozenset[str]] = frozenset({"retain", "forget", "validation"})
     moves_inputs: ClassVar[bool] = True
 
