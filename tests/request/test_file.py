@@ -247,6 +247,11 @@ MISTAKES = {  # what is written in place of the file, and what is said of it
     GOOD + "[unlearn]\ndecoys = 1.5\n": "unlearn.decoys: expected a whole number, got 1.5",
     GOOD.replace("[forget]", "channels = 'gray'\n[forget]"): "data.channels: expected a whole number, got 'gray'",
     GOOD + "draws = 11\n": "it is not valid TOML: Cannot overwrite a value",
+    GOOD.replace(
+        '"w.pt"', '"data\\train.pt"'
+    ): r"model.weights: expected a text without special characters, got 'data\t",
+    GOOD.replace('"ids.txt"', '"lists\\ids.txt"'): "in a string (at line 9, column 15); in double quotes",
+    GOOD.replace('"w.pt"', '"C:\\Users\\w.pt"'): "begins a special character: write / in paths, or use single quotes",
 }
 
 
@@ -257,6 +262,12 @@ def test_a_mistake_in_the_file_is_one_line_and_exit_code_2(text, words, home, ca
     (line,) = capsys.readouterr().err.splitlines()
     assert "wrong.toml: " in line
     assert words in line
+
+
+def test_a_file_of_a_windows_editor_is_read(home):
+    (home / "windows.toml").write_bytes(b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())
+    assert is_request_file(home / "windows.toml")
+    assert RequestFile.read(home / "windows.toml").audit.draws == 10
 
 
 def test_a_file_that_cannot_be_read_is_one_line(home, capsys):

@@ -36,6 +36,8 @@ from residuum.training import Recipe
 
 SUFFIXES = (".safetensors", ".pt", ".pth")
 UNLEARNED = "unlearned.safetensors"
+CONTROL = re.compile(r"[\x00-\x1f]")
+PLAIN_PATHS = r"in double quotes \ begins a special character: write / in paths, or use single quotes"
 Numbers = float | tuple[float, ...]
 Placed = Callable[[str, Path], str]  # a path or source as it is from a folder
 Network = Callable[[Path | None], nn.Module]  # with the weights of a file
@@ -383,7 +385,7 @@ def is_scenario_file(path: Path | str) -> bool:
 def _sections_in(path: Path | str) -> dict[str, Any]:
     """Return the tables of a .toml file, and its texts as empty tables; nothing where it cannot be read."""
     try:
-        tree = tomllib.loads(regular_file(path).read_text(encoding="utf-8")) if str(path).endswith(".toml") else {}
+        tree = tomllib.loads(regular_file(path).read_text(encoding="utf-8-sig")) if str(path).endswith(".toml") else {}
     except (OSError, ValueError, RecursionError):
         return {}
     return {name: value if isinstance(value, dict) else {} for name, value in tree.items()}
@@ -465,15 +467,28 @@ def _written(value: Any) -> str:  # noqa: ANN401 (plain values)
 
 def _tree(path: Path) -> dict[str, Any]:
     try:
-        tree = tomllib.loads(regular_file(path).read_text(encoding="utf-8"))
+        tree = tomllib.loads(regular_file(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}; `residuum init` writes a request file") from None
     except (ValueError, RecursionError) as error:  # neither TOML nor UTF-8
-        raise InputError(f"{path}: it is not valid TOML: {error}") from None
+        hint = f"; {PLAIN_PATHS}" if re.search(r"Unescaped '\\'|Invalid hex", str(error)) else ""
+        raise InputError(f"{path}: it is not valid TOML: {error}{hint}") from None
     for name in RequestFile.model_fields:
         if name in tree and not isinstance(tree[name], dict):
             raise InputError(f"{path}: {name}: expected a table [{name}], got {tree[name]!r}")
+    _refuse_special_characters(tree, path)
     return tree
+
+
+def _refuse_special_characters(tree: Mapping[str, Any], path: Path) -> None:
+    """Refuse a path with a tab or another control character, which a backslash in double quotes stands for."""
+    for section, keys in (*PATHS.items(), *CODE.items()):
+        for key in keys:
+            value = tree.get(section, {}).get(key)
+            for text in value if isinstance(value, list) else [value]:
+                if isinstance(text, str) and CONTROL.search(text):
+                    fault = f"{section}.{key}: expected a text without special characters, got {text!r}"
+                    raise InputError(f"{path}: {fault}; {PLAIN_PATHS}")
 
 
 def _absolute(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
