@@ -2,13 +2,15 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 from tests.request.conftest import MEAN, STD, HerNet
 from torch import nn
 
-from residuum import InputError, Request, wrap
+from residuum import InputError, Recipe, Request, wrap
 from residuum.core.errors import ResiduumWarning
+from residuum.request import Reading
 
 
 def test_a_model_on_its_own_data_fits(case):
@@ -26,6 +28,40 @@ def test_another_order_of_classes_is_found(case):
         model.fc.bias.copy_(model.fc.bias[order])
     (problem,) = case.request().check(model).problems
     assert "in the order 3, 1, 2, 0, 4, 5, 6, 7, 8, 9" in problem
+
+
+def test_class_names_of_a_folder_in_another_order_number_its_classes(tmp_path):
+    x, names = torch.eye(3).repeat(8, 1), ["cat", "dog", "fox"]
+    for file in ("train", "held"):
+        np.savez(tmp_path / f"{file}.npz", x=x + 0.1 * (file == "held"), y=np.arange(24) % 3, class_names=names)
+    options = {"forget": ["3"], "held_out": tmp_path / "held.npz", "recipe": Recipe(epochs=1)}
+    order = Reading(class_names=["fox", "cat", "dog"])
+    request = Request(tmp_path / "train.npz", reading=order, **options)
+    assert request.source.samples.y[:3].tolist() == request.held_out.y[:3].tolist() == [1, 2, 0]
+    network = nn.Linear(3, 3)
+    network.load_state_dict({"weight": 9 * torch.eye(3)[[2, 0, 1]], "bias": torch.zeros(3)})
+    found = request.check(wrap(network, bounds=None))
+    assert (found.training_accuracy, found.held_out_accuracy) == (100, 100)
+    with pytest.raises(InputError, match="class_names: 'fox' is not among them: cat, dog, wolf"):
+        Request(tmp_path / "train.npz", reading=Reading(class_names=["cat", "dog", "wolf"]), **options)
+
+
+def test_class_names_in_another_order_than_a_data_sets_are_refused():
+    class Pets(torch.utils.data.Dataset):
+        classes = ("cat", "dog")
+
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, row):
+            return torch.full((2,), row / 6), row % 2
+
+    with pytest.raises(
+        InputError, match="expected the order of the data set, cat, dog, because your training function"
+    ):
+        Request(Pets(), ["3"], reading=Reading(class_names=["dog", "cat"]))
+    renamed = Request(Pets(), ["3"], reading=Reading(class_names=["Katze", "Hund"]))
+    assert renamed.class_names == ("Katze", "Hund")
 
 
 def test_forgotten_and_doubled_normalization_is_found(case):

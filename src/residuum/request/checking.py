@@ -192,6 +192,22 @@ def as_many_names(model: nn.Module, splits: Splits) -> tuple[str, ...]:
     return tuple(map(str, range(many))) if many > splits.classes else splits.class_names
 
 
+def in_order(source: Source, class_names: Sequence[str] | None) -> Source:
+    """Return the source with its classes numbered in the order of the names, where it has names of its own.
+
+    Where all names are others, they rename the classes.
+    """
+    own, names = source.class_names, tuple(class_names or ())
+    if own is None or names == own or set(names).isdisjoint(own):
+        return source
+    if source.items is not None:
+        raise InputError(
+            f"class_names: expected the order of the data set, {', '.join(own)}, because your training function gets "
+            f"its labels, got {', '.join(names)}; leave class_names out, or number the data set's classes in this order"
+        )
+    return replace(source, samples=_numbered(source, checked_class_names(names), "class_names"), class_names=names)
+
+
 def _refuse_labels_beyond(outputs: int, splits: Splits) -> None:
     """Refuse labels that do not begin at 0, and labels that other samples have than those trained on."""
     lowest, highest = int(splits.train.y.min()), int(splits.train.y.max())
@@ -210,12 +226,17 @@ def _refuse_labels_beyond(outputs: int, splits: Splits) -> None:
 
 def renumbered(source: Source, names: Sequence[str], what: str) -> Samples:
     """Return samples whose classes have the same names in another order, or are fewer."""
+    return prefixed(_numbered(source, names, f"{what}: class", "those of the training data"), f"{what}/")
+
+
+def _numbered(source: Source, names: Sequence[str], what: str, where: str = "them") -> Samples:
+    """Return samples whose labels are the positions of their classes among the names."""
     position = {name: k for k, name in enumerate(names)}
     class_names = source.class_names or ()
     if (unknown := next((name for name in class_names if name not in position), None)) is not None:
-        raise InputError(f"{what}: class {unknown!r} is not among those of the training data: {', '.join(names)}")
+        raise InputError(f"{what}: {unknown!r} is not among {where}: {', '.join(names)}")
     labels = torch.tensor([position[name] for name in class_names])[source.samples.y]
-    return prefixed(replace(source.samples, y=labels), f"{what}/")
+    return replace(source.samples, y=labels)
 
 
 def prefixed(samples: Samples, prefix: str) -> Samples:

@@ -33,6 +33,7 @@ from residuum.request.checking import (
     as_many_names,
     checked,
     class_names_of,
+    in_order,
     loss_warning,
     lost_accuracy,
     prefixed,
@@ -110,7 +111,7 @@ class Request:
         if retrain is not None and not callable(retrain):
             raise InputError(f"expected retrain to be a function (samples, seed) -> model, got {retrain!r}")
         reading = reading or Reading()
-        self.source = read_data(data, reading=reading, what="data")
+        self.source = in_order(read_data(data, reading=reading, what="data"), reading.class_names)
         self.class_names = class_names_of(reading.class_names, self.source)
         reading = replace(reading, class_names=self.class_names or reading.class_names)
         self.held_out = self._other(held_out, "held_out", reading)
