@@ -148,6 +148,7 @@ def write_bad_files(home, x, y):
     for name, text in {
         "p.txt": "p\n", "one.txt": "train-3\n",
         "none.txt": "# nothing\n", "stranger.txt": "nobody\n", "twice.txt": "train-3\ntrain-3\n",
+        "row.txt": ",".join(f"train-{k}" for k in range(90)) + "\n",
         "held.txt": "held-3\n", "real.csv": "id,a,label\np,1,0.5\nq,2,1.5\n",
         "broken.py": "def (", "raising.py": "raise SystemExit(3)\n", "w.txt": "weights", "empty.csv": "",
         "words.csv": "id,a,label\np,red,0\nq,1,1\n", "ragged.csv": "id,a,label\np,1\n",
@@ -560,6 +561,10 @@ BAD = [
     ("audit", {"audit.galery": True}, "did you mean gallery"),
     ("unlearn", GRAY | {"data.channels": None}, "data.channels = 1"),
     ("unlearn", GRAY | {"data.channels": 2}, "1 (gray) or 3 (RGB)"),
+    ("unlearn", GRAY | {"data.size": 50_000}, "size: expected at most 8192 pixels, got 50000"),
+    ("unlearn", GRAY | {"model.mean": [0.3] * 3, "model.std": 1}, "model.mean and model.std: expected one number"),
+    ("unlearn", {"model.weights": "gray"}, "gray is no file; give the path of"),
+    ("unlearn", {"forget.ids": "row.txt"}, "...' is not among the 90 training samples; ids look"),
 ]  # fmt: skip
 
 

@@ -24,6 +24,7 @@ PLAIN = re.compile(r"[!\"$-~]([ -~]*[!-~])?")  # what nearly all ids are: tells 
 ONE_LINE = "one line of Unicode, not empty, without NUL and without spaces around it"
 MOST_BYTES = 2**26  # of a list of ids or requests
 SILENCE = 60.0  # seconds to wait for the content of a pipe
+MOST_SHOWN = 100  # letters of an id that is unknown
 
 
 def read_ids(ids: Ids) -> tuple[str, ...]:
@@ -166,7 +167,11 @@ def matched_ids(names: Ids | Sequence[int], samples: Samples) -> tuple[str, ...]
         matches = by_short_name.get(name) or (by_short_name.get(path.name) if len(path.parts) == 1 else None)
         if matches is None:
             hint = unknown_name("id", name, samples.ids) if len(samples) <= 20 else f"ids look like {samples.ids[0]}"
-            raise InputError(f"forget: {name!r} is not among the {len(samples)} training samples; {hint}")
+            one_each = "; expected one id per line" if re.search(r"[,;\t]", name) else ""
+            raise InputError(
+                f"forget: {name if len(name) <= MOST_SHOWN else name[:MOST_SHOWN] + '...'!r} is not among the "
+                f"{len(samples)} training samples; {hint}{one_each}"
+            )
         if len(matches) > 1:
             first, second = sorted(matches)[:2]
             raise InputError(f"forget: {name!r} can mean {first!r} or {second!r}; give the whole id")

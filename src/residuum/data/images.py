@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
 MOST_THREADS = 8
+MOST_SIDE = 8192  # pixels: one such image takes 800 MB
 KEPT = 1 / 8  # of the machine's memory, that decoded images of a folder may take
 MODES = {"1", "L", "P", "RGB", "CMYK", "YCbCr", "LA", "RGBA", "PA"}  # each pixel has one RGB value of 8 bits
 LAST_BYTES = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND"}
@@ -199,6 +200,8 @@ def load_image_folder(folder: Path | str, *, size: int | None = None, channels: 
     root = Path(os.path.expanduser(folder))
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
         raise InputError(f"size must be a whole number of pixels, 1 or more, got {size!r}")
+    if size is not None and size > MOST_SIDE:
+        raise InputError(f"size: expected at most {MOST_SIDE} pixels, got {size}; give the side that the network takes")
     if isinstance(channels, bool) or channels not in (1, 3):
         raise InputError(f"channels must be 1 (gray) or 3 (RGB), got {channels!r}")
     folders = {"train": _folders_in(root)}

@@ -143,8 +143,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
     """
     if path.suffix not in PICKLED:
         return _read(path)[1]
-    if not path.is_file():
-        raise InputError(f"{path} does not exist; give the path of a state dict")
+    _refuse_no_file(path, "a state dict")
     refuse_unsafe_torch(path)
     try:
         stored = torch.load(path, map_location="cpu", weights_only=True)
@@ -164,6 +163,12 @@ def read_state(path: Path) -> dict[str, Tensor]:
     return inner
 
 
+def _refuse_no_file(path: Path, kind: str) -> None:
+    if not path.is_file():
+        fault = "is no file" if path.exists() else "does not exist"
+        raise InputError(f"{path} {fault}; give the path of {kind}")
+
+
 def refuse_unsafe_torch(path: Path) -> None:
     """Refuse to read a pickled file with a torch whose `weights_only=True` runs code from it (CVE-2025-32434)."""
     if torch.__version__ < SAFE_TORCH:
@@ -173,8 +178,7 @@ def refuse_unsafe_torch(path: Path) -> None:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the record (empty if `save_weights` did not write the file) and the tensors."""
-    if not path.is_file():
-        raise InputError(f"{path} does not exist; give the path of a .safetensors file")
+    _refuse_no_file(path, "a .safetensors file")
     try:
         with safe_open(path, framework="pt") as file:
             record = (file.metadata() or {}).get(RECORD, "{}")

@@ -182,6 +182,12 @@ class Adapter:
             return (x.round().long(),), kwargs
         if self.mean is None or self.std is None:
             return args, kwargs
+        for constants in (self.mean, self.std):
+            if len(constants) not in (1, x.shape[1]):
+                fault = f"expected one number, or {x.shape[1]} for inputs of shape {tuple(x.shape[1:])}"
+                raise InputError(
+                    f"wrap(mean=, std=): {fault}, got {len(constants)}; give one for each channel or feature"
+                )
         return (normalized(x, self.mean.to(x), self.std.to(x)),), kwargs
 
     def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor:  # noqa: ANN401 (whatever it returns)
