@@ -100,6 +100,20 @@ def forgetful(samples, seed):
     return None
 
 
+def broken(samples, seed):
+    return {}["train_loader"]
+
+
+def exiting(samples, seed):
+    raise SystemExit(3)
+
+
+def exploding(samples, seed, model=None, epochs=2):
+    net = model or HerNet(3)
+    nn.init.constant_(net.fc.bias, float("nan"))
+    return net
+
+
 NUMBER = 3
 """
 
@@ -613,6 +627,23 @@ def test_a_training_function_that_returns_nothing_ends_the_audit(folder, monkeyp
     assert run_command(arguments("audit", given)) == 2
     assert "must return its model" in capsys.readouterr().err.splitlines()[-1]
     assert list((tmp_path / "run").iterdir()) == []
+
+
+@pytest.mark.parametrize(("function", "words"), [("broken", "KeyError: 'train_loader'"), ("exiting", "SystemExit: 3")])
+def test_what_a_training_function_raises_is_said_with_its_line(folder, function, words, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(folder)
+    given = {"retrain.function": f"net.py:{function}", "output.store": str(tmp_path / "store")}
+    assert run_command(arguments("audit", TRAINED | given | {"output.folder": str(tmp_path / "run")})) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    line = NET.splitlines().index(f"def {function}(samples, seed):") + 2
+    assert f"retrain: {function} raised {words} (net.py, line {line}); correct it, then do the same again" in error
+
+
+def test_a_training_function_whose_weights_explode_is_named(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    given = UNLEARN | {"unlearn.method": "soft_reset", "retrain.function": "net.py:exploding"}
+    assert run_command(arguments("unlearn", given)) == 2
+    assert "error: retrain: the model returns NaN" in capsys.readouterr().err
 
 
 def test_boolean_features_are_zeros_and_ones(folder, monkeypatch, tmp_path, capsys):

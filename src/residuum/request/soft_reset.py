@@ -108,7 +108,10 @@ class ByFunction(Way):
     def _trained(self, start: nn.Module, model: nn.Module, epochs: int | None, seed: int) -> Unlearning:
         """Return what the function makes of the start, wrapped as the model is; passes are epochs times samples."""
         result = trained_from(start, self.retrain, self.samples, seed, like=model, epochs=epochs)
-        check_model(result, self.splits.retain, self.splits.classes)
+        try:
+            check_model(result, self.splits.retain, self.splits.classes)
+        except InputError as error:
+            raise InputError(f"retrain: {error}") from None
         return Unlearning(result, (epochs or 0) * len(self.splits.retain), {}, unchanged=False)
 
     def _refuse_settings(self, method: SoftReset) -> None:

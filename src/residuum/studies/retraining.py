@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -155,12 +157,24 @@ def trained_by_function(function: TrainingFunction, samples: object, seed: int) 
         torch.manual_seed(seed % 2**63)
         try:
             network = function(samples, seed)
-        except TypeError as error:
-            if "default_collate" not in str(error):
-                raise
-            hint = "retrain gets the items of your data set as they are; turn them into tensors there or in collate_fn"
-            raise InputError(f"retrain: a DataLoader cannot join the items ({first_line(error)}); {hint}") from error
+        except (InputError, MemoryError):
+            raise
+        except (Exception, SystemExit) as error:  # whatever the user's code raises is the finding
+            raise _fault(function, error) from error
     return MadeModel(network, "retrain", seconds=time.perf_counter() - start)
+
+
+def _fault(function: TrainingFunction, error: BaseException) -> InputError:
+    """Return the error for what the user's training function raised, with the line of theirs that raised it."""
+    if isinstance(error, TypeError) and "default_collate" in str(error):
+        hint = "retrain gets the items of your data set as they are; turn them into tensors there or in collate_fn"
+        return InputError(f"retrain: a DataLoader cannot join the items ({first_line(error)}); {hint}")
+    inner = getattr(function, "func", function)  # of a partial one
+    frames = traceback.extract_tb(error.__traceback__)
+    file = getattr(getattr(inner, "__code__", None), "co_filename", None)
+    frame = next((frame for frame in reversed(frames) if frame.filename == file), frames[-1])
+    name, place = getattr(inner, "__name__", type(inner).__name__), f"{Path(frame.filename).name}, line {frame.lineno}"
+    return InputError(f"retrain: {name} raised {first_line(error)} ({place}); correct it, then do the same again")
 
 
 def trained_from(
