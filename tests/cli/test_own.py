@@ -577,6 +577,9 @@ BAD = [
     ("unlearn", GRAY | {"data.channels": 2}, "1 (gray) or 3 (RGB)"),
     ("unlearn", GRAY | {"data.size": 50_000}, "size: expected at most 8192 pixels, got 50000"),
     ("unlearn", GRAY | {"model.mean": [0.3] * 3, "model.std": 1}, "model.mean and model.std: expected one number"),
+    ("unlearn", GRAY | {"unlearn.weights": "gray/new.pt"}, "unlearn.weights: expected a place outside the data in"),
+    ("audit", GRAY | {"output.folder": "gray/1/out"}, "output.folder: expected a place outside the data in"),
+    ("unlearn", {"unlearn.weights": "w.pt"}, "would replace the weights to start from"),
     ("unlearn", {"model.weights": "gray"}, "gray is no file; give the path of"),
     ("unlearn", {"forget.ids": "row.txt"}, "...' is not among the 90 training samples; ids look"),
 ]  # fmt: skip

@@ -1,6 +1,7 @@
 """A request file: read, written, changed, and what is wrong with it in one line."""
 
 import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from residuum import InputError, Request
 from residuum.cli import run_command
 from residuum.request import AuditOptions, Reading
 from residuum.request.file import RequestFile, about, file_text, is_request_file, needed_settings, sections
+from residuum.request.sequence import file_studies
 
 NET = """
 import torch
@@ -262,6 +264,19 @@ def test_a_mistake_in_the_file_is_one_line_and_exit_code_2(text, words, home, ca
     (line,) = capsys.readouterr().err.splitlines()
     assert "wrong.toml: " in line
     assert words in line
+
+
+def test_weights_to_start_from_are_never_replaced(home, tmp_path):
+    """As where the next request starts from the weights of the one before, and goes to the same folder."""
+    changes = {"output.folder": str(tmp_path), "output.store": str(tmp_path / "store")}
+    for weights in ("unlearned.safetensors", "unlearned-1.safetensors"):
+        shutil.copy(home / "w.pt", tmp_path / weights)
+        (tmp_path / "link.pt").unlink(missing_ok=True)
+        (tmp_path / "link.pt").symlink_to(tmp_path / weights)
+        file = RequestFile.read(home / "deletion.toml", changes | {"model.weights": str(tmp_path / "link.pt")})
+        with pytest.raises(InputError, match=r"would replace .* model.weights = .*link.pt; name another output.folder"):
+            file_studies(file, [home / "ids.txt"]) if "-1" in weights else file.refuse_unusable_place()
+        assert (tmp_path / weights).read_bytes() == (home / "w.pt").read_bytes()
 
 
 def test_a_file_of_a_windows_editor_is_read(home):

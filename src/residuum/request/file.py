@@ -257,7 +257,9 @@ class RequestFile(Strict):
         home = file.resolve().parent
         places = {"folder": str(home / RUNS / file.stem), "store": str(home / STORE)}
         tree = _joined({"output": places}, _absolute(_tree(file), home))
-        return cls.validated(_joined(tree, _read_changes(changes or {})), f"{path}: ", home)
+        read = cls.validated(_joined(tree, _read_changes(changes or {})), f"{path}: ", home)
+        read._refuse_places_in_data(f"{path}: ")
+        return read
 
     @classmethod
     def validated(cls, tree: Mapping[str, Any], where: str = "", folder: Path | None = None) -> Self:
@@ -272,8 +274,28 @@ class RequestFile(Strict):
         """The file of the unlearned weights."""
         return self.unlearn.weights or self.output.folder / UNLEARNED
 
-    def refuse_unusable_place(self) -> None:
-        """Refuse a place where the unlearned weights cannot be written, before anything is computed."""
+    def _refuse_places_in_data(self, where: str) -> None:
+        """Refuse to write into a folder of images: what lies there is taken for data the next time."""
+        places = {"output.folder": self.output.folder, "output.store": self.output.store}
+        places |= {} if self.unlearn.weights is None else {"unlearn.weights": self.unlearn.weights.parent}
+        for source in (self.data.train, self.data.held_out, self.data.validation):
+            if source is None or ".py:" in source or not (data := Path(source)).is_dir():
+                continue
+            for key, place in places.items():
+                if _is_read(place.resolve(), data.resolve()):
+                    raise InputError(f"{where}{key}: expected a place outside the data in {data}, got {place}")
+
+    def refuse_unusable_place(self, weights: Path | None = None) -> None:
+        """Refuse a place where the unlearned weights cannot be written, before anything is computed.
+
+        `weights` is that place where the file does not say it.
+        """
+        place, start = weights or self.weights, self.model.weights
+        if start is not None and place.exists() and start.exists() and place.samefile(start):
+            raise InputError(
+                f"the unlearned weights would replace the weights to start from, model.weights = {start}; name another "
+                f"{'output.folder' if weights or self.unlearn.weights is None else 'file as unlearn.weights'}"
+            )
         folder = self.weights.parent
         if self.unlearn.weights is None:
             folder = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
@@ -352,6 +374,15 @@ class RequestFile(Strict):
         """Return the study of these unlearned models of the file's request."""
         references = self.references(request.network)
         return request_study(request, request.model, models, references, self.audit.options, workers=workers)
+
+
+def _is_read(place: Path, data: Path) -> bool:
+    """Tell whether a place is in a folder of data, and not in a hidden folder of it, which nobody reads.
+
+    >>> _is_read(Path("/data/out"), Path("/data")), _is_read(Path("/data/.store"), Path("/data"))
+    (True, False)
+    """
+    return place.is_relative_to(data) and not (place.relative_to(data).parts or ("",))[0].startswith(".")
 
 
 def _subject(file: RequestFile, workers: int) -> LiveSubject:

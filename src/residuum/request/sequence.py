@@ -152,8 +152,10 @@ def file_studies(
     requests, unlearned, model = [first], list[Unlearned](), first.model
     for ids in lists[1:]:
         requests.append(requests[-1].then(ids))
-    for number, request in enumerate(requests, start=1):
-        weights = file.output.folder / f"unlearned-{number}.safetensors"
+    places = [file.output.folder / f"unlearned-{number}.safetensors" for number in range(1, len(requests) + 1)]
+    for weights in places:
+        file.refuse_unusable_place(weights)
+    for number, (request, weights) in enumerate(zip(requests, places, strict=True), start=1):
         unlearned.append(unlearned_once(file, request, model, weights))
         if progress:
             say(f"request {number}: {unlearned[-1]}")
