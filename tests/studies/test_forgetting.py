@@ -189,6 +189,28 @@ def test_unknown_ids_are_said_and_files_are_read_only_when_asked(chain, tmp_path
     assert store.has(stranger)
 
 
+def test_samples_are_named_as_in_the_request_by_file_or_stem(toy, capsys):
+    stage, store, _ = toy
+    reader, stranger = stage(ids=["cat/1.png", "dog/2.png"]), stage(seed=2, ids=["dog/2.png", "cow/2.png"])
+    held_out = stage(seed=3, ids=["held_out/cat/1.png"])
+    for each in (reader, stranger, held_out):
+        store.compute(each)
+    where = ["--store", str(store.root)]
+    assert run_command(["forget", "2", *where]) == 2
+    assert "error: '2' can mean 'cow/2.png' or 'dog/2.png'; give the whole id" in capsys.readouterr().err
+    for name in ("1", "1.png", "cat/1", "cat/1.png"):
+        assert len(forget(store.root, [name], dry_run=True).removed) == 1
+    assert run_command(["forget", "1", *where]) == 0
+    assert [store.has(each) for each in (reader, stranger, held_out)] == [False, True, True]
+
+
+def test_of_what_may_be_somebody_elses_the_person_is_told_no_more():
+    answer = Forgotten(["half-written 1"], [], ["backups"], ["nobody"])
+    assert answer.statement(date(2026, 11, 2), cleaned=True)[0] == (
+        "On 2026-11-02 we deleted 1 stored model or measurement that may have been made with your data."
+    )
+
+
 def test_one_unknown_id_among_others_leaves_everything_as_it_is(chain, capsys):
     store, reader, *_ = chain
     before = sorted(store.root.rglob("*"))

@@ -140,6 +140,16 @@ def shuffled(ids: Sequence[str], seed: int, role: str) -> Positions:
     return np.array(sorted(range(len(ids)), key=keys.__getitem__), dtype=np.int64)
 
 
+def short_names(name: str) -> set[str]:
+    """Return what an id may be called that is a path: the file's name, its stem, and the path without suffix.
+
+    >>> sorted(short_names("cat/a.png"))
+    ['a', 'a.png', 'cat/a']
+    """
+    path = PurePath(name)
+    return {path.name, path.stem, path.with_suffix("").as_posix()}
+
+
 def matched_ids(names: Ids | Sequence[int], samples: Samples) -> tuple[str, ...]:
     """Return the ids that a list or file names, each by the id itself, its file name or its stem.
 
@@ -154,8 +164,7 @@ def matched_ids(names: Ids | Sequence[int], samples: Samples) -> tuple[str, ...]
     all_ids = set(samples.ids)
     by_short_name: dict[str, set[str]] = {}
     for name in samples.ids if not all_ids.issuperset(listed) else ():
-        path = PurePath(name)
-        for short in {path.name, path.stem, path.with_suffix("").as_posix()}:
+        for short in short_names(name):
             by_short_name.setdefault(short, set()).add(name)
 
     def matched(name: str) -> str:

@@ -20,6 +20,7 @@ from filelock import Timeout
 from residuum.auditing import Counts
 from residuum.core.errors import InputError, plural
 from residuum.core.files import ASIDE, file_sha256, write_whole
+from residuum.data.ids import short_names
 from residuum.record import Results
 from residuum.record.folder import (
     DECOY_AUDIT,
@@ -289,6 +290,7 @@ def named_in(folder: Path) -> Named:
 
 # Forgetting: remove everything that was made with given samples, and say what of it may be elsewhere.
 
+NOT_TRAINED_ON = ("held_out/", "validation/")  # ids of such samples begin so
 BEGUN = "forgetting.json"  # ids and findings of a forgetting under way: whoever forgets next finishes it
 ELSEWHERE = (
     "the data themselves, backups, and copies of models, reports and evidence packs that were moved or sent elsewhere"
@@ -313,6 +315,8 @@ class Forgotten:
         sentences = []
         if number := len(self.removed):
             results = "models and measurements that were" if number > 1 else "model or measurement that was"
+            if self.unknown:
+                results = f"{results.rpartition(' ')[0]} may have been"
             sentences.append(f"On {day} we deleted {number} stored {results} made with your data.")
         if self.runs:
             reports = plural(len(self.runs), "report")
@@ -435,6 +439,7 @@ def forget(
         raise InputError("expected at least one id to forget, got none")
     for root in roots:
         artifacts(root)  # a store that does not exist is not made
+    ids = _whole_ids(ids, roots, place)
     with ExitStack() as alone:
         for root in roots if not dry_run else ():
             alone.enter_context(Store(root).alone())
@@ -457,6 +462,27 @@ def forget(
                 Store(one.root).remove(one.folders)
                 (one.root / BEGUN).unlink()
     return answer
+
+
+def _whole_ids(ids: Collection[str], roots: Sequence[Path], place: Path | None) -> set[str]:
+    """Return the ids that are meant, each as it is written or by a file's name or stem, as a request may name it.
+
+    What nothing was made with stays as it is. Held-out samples are nobody's whom a request names.
+    """
+    known = set[str]().union(*(artifact.named_ids for root in roots for artifact in artifacts(root)))
+    if known >= {*ids}:
+        return {*ids}
+    noted = {written.path for written in written_places() if written.what == OWN_RUN and written.path.is_dir()}
+    known |= set[str]().union(*(named_in(folder).ids for folder in noted | (run_folders(place) if place else set())))
+    wanted, meant = {*ids} - known, dict[str, set[str]]()
+    for name in known if wanted else ():
+        for short in short_names(name) & wanted if not name.startswith(NOT_TRAINED_ON) else ():
+            meant.setdefault(short, set()).add(name)
+    for name, matches in meant.items():
+        if len(matches) > 1:
+            first, second = sorted(matches)[:2]
+            raise InputError(f"{name!r} can mean {first!r} or {second!r}; give the whole id")
+    return {next(iter(meant[name])) if name in meant else name for name in ids}
 
 
 def _listed(roots: Sequence[Path]) -> str:
