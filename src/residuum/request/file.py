@@ -301,6 +301,10 @@ class RequestFile(Strict):
             folder = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
         if not folder.is_dir() or self.weights.is_dir():
             raise InputError(f"unlearn.weights: expected a file in a folder that exists, got {self.weights}")
+        for key, wanted in {"output.folder": self.output.folder, "output.store": self.output.store}.items():
+            there = next(path for path in (wanted, *wanted.parents) if os.path.lexists(path))
+            if not there.is_dir() or not os.access(there, os.W_OK) or _of_the_system(there):
+                raise InputError(f"{key}: expected a folder that can be written, got {wanted}")
 
     def load(self) -> Request:
         """Return the request, which remembers this file; this reads the data and imports the training function."""
@@ -374,6 +378,11 @@ class RequestFile(Strict):
         """Return the study of these unlearned models of the file's request."""
         references = self.references(request.network)
         return request_study(request, request.model, models, references, self.audit.options, workers=workers)
+
+
+def _of_the_system(place: Path) -> bool:
+    """Tell whether a folder is one of the system's file trees, which nobody can write to."""
+    return any(place.is_relative_to(root) for root in ("/proc", "/sys"))
 
 
 def _is_read(place: Path, data: Path) -> bool:

@@ -312,7 +312,9 @@ def _radii(name: str, space: InputSpace, taus: Radii) -> list[float]:
     if radii is None:
         radii = PIXEL_RADII if space.at is None and space.bounds == (0.0, 1.0) else UNIT_RADII
     if any(not 0 <= tau < math.inf for tau in radii) or len(set(radii)) < len(radii) or not radii:
-        raise InputError(f"expected different radii of 0 or more, got {', '.join(f'{tau:g}' for tau in radii)}")
+        raise InputError(
+            f"expected different radii of 0 or more, got {', '.join(f'{tau:g}' for tau in radii) or 'none'}"
+        )
     return [float(tau) for tau in radii]
 
 
