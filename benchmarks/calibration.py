@@ -33,7 +33,7 @@ from residuum.core.roles import Role, trained_roles
 from residuum.judging import judged_record, rule
 from residuum.judging.chips import differences
 from residuum.judging.findings import PARTS, scale_of
-from residuum.judging.rule import Columns, error_shares, half_sample, scores, verdict_of
+from residuum.judging.rule import Columns, counts_upwards, error_shares, half_sample, scores, verdict_of
 from residuum.metrics import summarize
 from residuum.models import forward, load_weights
 from residuum.record import Results, Row, Verdict
@@ -205,35 +205,39 @@ class Judged:
             seeds=models.shape[1],
             per_seed=np.full(floor.shape, models.shape[2]),
             mean=flat.mean(1),
-            spread=np.maximum(flat.std(1, ddof=1), floor),
+            spread=flat.std(1, ddof=1),
             shares=np.zeros(floor.shape),
-            upwards=quantity == "M",
+            least_error=floor,
+            downwards=quantity != "M",
         )
         above_0 = np.array([True, *(tau > 0 for tau in taus)])[: floor.shape[1]]
         return Part(name, quantity, above_0, table, columns)
 
     def _shared(self, seeing: NDArray[np.bool_]) -> list[Part]:
         """Return the columns with their shares where these perturbations, (trials, P), are not blind."""
-        shared = []
+        shared, form = [], self.pool.record.scenario.form
         heldout = {part.perturbation for part in self.unshared if part.quantity == "M"}
         for part in self.unshared:
-            radii = sum(tau > 0 for tau in self.pool.taus(part.perturbation))
+            taus, memory = self.pool.taus(part.perturbation), part.perturbation in heldout
+            radii = sum(tau > 0 for tau in taus)
             sees = seeing[:, self.perturbations.index(part.perturbation)]
             shares = np.zeros(part.columns.shares.shape)
             for number in np.unique(seeing.sum(1)):
-                of = error_shares(radii, int(number), memory=part.perturbation in heldout)
+                of = error_shares(radii, int(number), form=form, memory=memory)
                 by_column = [of.level, *np.where(part.above_0[1:], of.radius, of.radius_0)]
                 rows = seeing.sum(1) == number
                 shares[rows] = by_column if part.quantity == "r" else of.memory
             shares = np.where(part.above_0 & ~sees[:, None], 0.0, shares)
-            shared.append(replace(part, columns=replace(part.columns, shares=shares)))
+            upwards = [counts_upwards(tau, radii, form=form, memory=memory) for tau in (None, *taus)]
+            counted = np.array(upwards) if part.quantity == "r" else True
+            shared.append(replace(part, columns=replace(part.columns, shares=shares, upwards=counted)))
         return shared
 
     @cached_property
     def parts(self) -> list[Part]:
         """The columns that judge: perturbations under which the original is not seen have no share."""
         every = self._shared(np.ones((len(self.drawn.seeds), len(self.perturbations)), bool))
-        above = [self._judged(part, "original").above for part in every]
+        above = [self._judged(part, "original").outside > 0 for part in every]
         seeing = np.stack(
             [
                 np.any([(a & p.above_0).any(1) for p, a in zip(every, above, strict=True) if p.perturbation == name], 0)
@@ -504,11 +508,11 @@ def main() -> None:
     parser.add_argument("--pools", default=",".join(name for name in POOLS if name != QUICK))
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=Path("website/calibration.json"))
-    parser.add_argument("--shares", help="of level, radius 0, radii and M, instead of the rule's; give --out, too")
+    parser.add_argument("--shares", help="of level, radius 0 and radii, instead of the rule's; give --out, too")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     if asked.shares:
-        rule.LEVEL_SHARE, rule.RADIUS_0_SHARE, rule.RADII_SHARE, rule.MEMORY_SHARE = map(float, asked.shares.split(","))
+        rule.LEVEL_SHARE, rule.RADIUS_0_SHARE, rule.RADII_SHARE = map(float, asked.shares.split(","))
     for name in asked.pools.split(","):
         if not (asked.folder / name / Results.FILE).exists():
             make(name, asked.folder)

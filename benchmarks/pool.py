@@ -22,7 +22,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from residuum import Study, run
 from residuum.studies.execution import Resources
 
-FIRST_SEED = 6001  # nobody tuned on these
+FIRST_SEED = 7001  # nobody tuned on these; version 4 of the rule was chosen on 6001 and later
 CONTROLS = 4
 EPOCHS = (5, 8, 12, 20, 60)  # of 40
 METHODS = ("cr", "ntk", "eu_k", "soft_reset", "ga", "salun", "ssd", "rurk")

@@ -32,13 +32,13 @@ from urllib.parse import unquote
 Json = Any
 Pair = tuple[Json, Json]
 
-PACK_SCHEMA, RECORD_SCHEMA, RULE_VERSION = "residuum.pack/4", "residuum.results/4", 3
+PACK_SCHEMA, RECORD_SCHEMA, RULE_VERSION = "residuum.pack/4", "residuum.results/4", 4
 MOST_MEMBERS, MOST_DIRECTORY, MOST_MEMBER, MOST_TOTAL = 4000, 2**20, 16 * 2**20, 256 * 2**20
 MOST_RATIO, ALWAYS_ALLOWED, MOST_BRACKETS, MOST_IN_RECORD, PIECE = 50, 16 * 2**20, 500_000, 200_000, 2**20
 MOST_ROWS, MOST_SEEDS, MOST_STEPS = 500, 5_000, 3_000_000
 NEEDED = ("manifest.json", "results.json", "report.html")
 MEMBER = re.compile(r"manifest\.json|results\.json|report\.html|counts/[0-9]{4}(-heldout)?\.json")
-ERROR, LEVEL, RADIUS_0, RADII, MEMORY, POWER, FEWEST, LEAK = 0.035, 0.35, 0.35, 0.15, 0.15, 0.8, 3, 0.001
+ERROR, LEVEL, RADIUS_0, RADII, POWER, FEWEST, LEAK = 0.035, 0.2, 0.7, 0.1, 0.8, 3, 0.001
 LABELS = {
     "NOT_COMPARABLE": "reference not comparable",
     "FOUND": "residual knowledge found",
@@ -581,7 +581,7 @@ class Part:
         reference = [u - v for u, v in zip(*scores, strict=True)] if quantity == "M" else scores[0]
         values = [self._values(row) for row in rates]
         floors = [self._half_sample([row[i] for row in rates]) for i in range(len(rates[0]))]
-        self.n, self.mean, self.spread = [], [], []
+        self.n, self.mean, self.spread, self.least = [], [], [], []
         for c in range(len(self.base)):
             at_zero = quantity == "r" and c > 0 and self.taus[c - 1] == 0
             alike = self.crafted_on != "reference" or at_zero
@@ -589,8 +589,9 @@ class Part:
             numbers = [v + alike * u for v, u in shown] + [u[c] for u in reference if alike]
             self.n.append(len(numbers))
             self.mean.append(math.fsum(v for v, _ in shown) / len(numbers))
-            self.spread.append(max(deviation(numbers), math.hypot(*(floor[c] for floor in floors))))
-        self.shares = [0.0] * len(self.base)
+            self.spread.append(deviation(numbers))
+            self.least.append(math.hypot(*(floor[c] for floor in floors)))
+        self.shares, self.sides = [0.0] * len(self.base), [(True, quantity != "M")] * len(self.base)
 
     def _rates(self, audits: list[Audit]) -> list[Rates]:
         """Return the rates on each set of the quantity; nothing where one is missing."""
@@ -649,28 +650,29 @@ class Part:
         for c, x in enumerate(means(values) if values else ()):
             n, share, center = self.n[c], self.shares[c], self.mean[c]
             column: dict[str, Json] = {"tau": self.taus[c - 1] if c else None, "share": share, "retrained": n}
-            column |= {"value": self.natural(x, c), "p": 1.0, "reaches": False}
+            column |= {"value": self.natural(x, c), "p": 1.0, "reaches": False, "evidence": None}
             column |= dict.fromkeys(("statistic", "floor", "interval", "smallest", "side"))
             if n >= FEWEST:
-                shift, error = x - center, self.spread[c] * math.sqrt(1 / seeds + 1 / n)
+                shift, error = x - center, max(self.spread[c] * math.sqrt(1 / seeds + 1 / n), self.least[c])
                 column["statistic"] = statistic = shift / error if shift else 0.0
-                wide = t_quantile(0.975, n - 1) * self.spread[c] / math.sqrt(seeds)
+                wide = t_quantile(0.975, n - 1) * max(self.spread[c] / math.sqrt(seeds), self.least[c])
                 column["interval"] = [self.natural(x - wide, c), self.natural(x + wide, c)]
                 if share:
                     half = t_quantile(1 - ERROR * share / 2, n - 1) * error
-                    detectable = half + t_quantile(POWER, n - 1) * error
+                    detectable, (upwards, downwards) = half + t_quantile(POWER, n - 1) * error, self.sides[c]
                     column["floor"] = [self.natural(center - half, c), self.natural(center + half, c)]
-                    if self.base[c] + center + detectable <= most:
+                    if upwards and self.base[c] + center + detectable <= most:
                         column["smallest"] = self.natural(center + detectable, c)
-                    tail = t_cdf(-statistic if self.quantity == "M" else -abs(statistic), n - 1)
+                    tail = t_cdf(-max([statistic] * upwards + [-statistic] * downwards), n - 1)
+                    column |= {"p": min(1.0, 2 * tail / share), "reaches": upwards and shift >= detectable}
                     below = shift < -half and self.quantity != "M"
-                    column |= {"p": min(1.0, 2 * tail / share), "reaches": shift >= detectable}
-                    column["side"] = "above" if shift > half else "below" if below else None
+                    column["side"] = side = "above" if shift > half else "below" if below else None
+                    column["evidence"] = side if (upwards if side == "above" else downwards) else None
             made.append(column)
         return made
 
     def finding(self, label: str) -> dict[str, Json] | None:
-        columns = [without(column, "p", "reaches") for column in self.columns(label)]
+        columns = [without(column, "p", "reaches", "evidence") for column in self.columns(label)]
         middle = self.mean[0] if self.crafted_on == "reference" else 0.0
         about = {"quantity": self.quantity, "perturbation": self.name, "form": self.form, "crafted_on": self.crafted_on}
         seeds = [self.natural(v[0], 0) for v in self.row_values(label)]
@@ -698,7 +700,7 @@ class Run:
         compared = self.difficulty()
         self.fair = compared is None or compared["fair"]
         self.judging = [part for (_, quantity), part in self.parts.items() if quantity != "G"]
-        self._share({name for name, _ in self.parts})
+        self._share({name for name, _ in self.parts}, every_side=True)
         self.blind = self._blind()
         self._share({name for name, _ in self.parts} - set(self.blind))
         self.telling = self._telling()
@@ -713,35 +715,42 @@ class Run:
     def metrics(self, *labels: str) -> list[Json]:
         return [seed.get("metrics") or {} for label in labels for seed in self.methods[label]["per_seed"].values()]
 
-    def _share(self, seeing: set[str]) -> None:
-        """Give every column its share of the error."""
+    def _share(self, seeing: set[str], *, every_side: bool = False) -> None:
+        """Give every column its share of the error, and say which sides of it are evidence."""
         for (name, quantity), part in self.parts.items():
             radii, p, sees = sum(tau > 0 for tau in part.taus), max(len(seeing), 1), name in seeing
-            memory = MEMORY if (name, "M") in self.parts and self.fair else 0.0
-            level = LEVEL + MEMORY - memory + (0 if 0 in part.taus else RADIUS_0)
-            level, each = (level + RADII,) * 2 if radii == 1 else (level, RADII / radii)
+            judged, in_class = (name, "M") in self.parts and self.fair, self.form == "class"
+            level = LEVEL + (0 if 0 in part.taus else RADIUS_0)
+            memory = 0.0 if not judged else RADII if in_class else level + RADII
+            single = level + RADII - (memory if in_class else 0)
+            level, each = (single, single) if radii == 1 else (level, RADII / radii)
             zero = RADIUS_0 if seeing else 1.0
             columns = [level / p * sees, *(each / p * sees if tau > 0 else zero for tau in part.taus)]
             part.shares = {"r": columns, "G": columns[:1], "M": [memory / p * sees]}[quantity]
+            if quantity == "r":
+                above = every_side or not judged
+                radius = above or (in_class and radii == 1)
+                part.sides = [(above or in_class, True), *((radius or tau == 0, True) for tau in part.taus)]
 
     def _blind(self) -> list[str]:
         seeing, at_zero = set[str](), False
         for part in self.judging if self.original else ():
             for column in part.columns(self.original or ""):
-                zero, above = column["tau"] == 0, column["side"] == "above"
+                zero, above = column["tau"] == 0, column["evidence"] == "above"
                 at_zero, seeing = at_zero or (above and zero), seeing | ({part.name} if above and not zero else set())
         return [n for n in dict.fromkeys(n for n, _ in self.parts) if n not in seeing] if seeing or at_zero else []
 
     def _telling(self) -> Json:
-        """Return the level or radius 0 that would show the smallest excess."""
-        places: list[tuple[float, int, tuple[str, str, int]]] = []
+        """Return the level or radius 0 of r that would show the smallest excess; M where neither shows any."""
+        places: list[tuple[bool, float, int, tuple[str, str, int]]] = []
         for part in self.judging:
-            finding = part.finding(self.reference or "") if part.quantity == "r" else None
+            finding = part.finding(self.reference or "")
             for c, column in enumerate(finding["columns"] if finding else []):
                 if not column["tau"] and column["smallest"] is not None:
-                    places.append((column["smallest"], len(places), (part.name, "r", c)))
+                    place = (part.name, part.quantity, c)
+                    places.append((part.quantity == "M", column["smallest"], len(places), place))
         first = ((part.name, "r", 0) for part in self.judging if part.quantity == "r")
-        return min(places)[2] if places else next(first, None)
+        return min(places)[3] if places else next(first, None)
 
     def noise_floor(self) -> dict[str, Json]:
         floors = {}
@@ -770,7 +779,7 @@ class Run:
             (of, (part.name, part.quantity, c)) for part in self.judging for c, of in enumerate(part.columns(label))
         ]
         complete = any(quantity == "r" for _, (_, quantity, _) in columns)
-        above, below = ([item for item in columns if item[0]["side"] == side] for side in ("above", "below"))
+        above, below = ([item for item in columns if item[0]["evidence"] == side] for side in ("above", "below"))
         verdict = "MIXED" if above and below else "FOUND" if above else "OVER_FORGOTTEN" if below else "INCONCLUSIVE"
         if not (above or below) and complete and self.detected:
             verdict = "NOT_DETECTED"
@@ -841,6 +850,7 @@ class Run:
         accuracy = self.compared(label, asked["test_accuracy"], 1.0, sizes["test_accuracy"])
         lost = accuracy and {"state": "lost" if accuracy["below"] else "kept", "points": accuracy["points"]}
         confidence = {"retrained": max(most, default=0), "smallest": smallest, "form": self.form}
+        confidence["quantity"] = quantity or "r"
         return {
             "chips": {"confidence": confidence, "memory": memory, "utility": lost or {"state": "cannot tell"}},
             "differences": [{"measure": m, **without(one, "below", "points")} for m, one in rows.items() if one],
@@ -1178,6 +1188,8 @@ class Verifier:
             judged[label] = of | (run.chips(label, of, of["verdict"]) if of["verdict"] else {})
         for of in record["judgments"].values():  # the record leaves out what is the default
             of["rests_on"] = of.get("rests_on") and {"quantity": "r", "column": 0} | of["rests_on"]
+            if of.get("chips"):
+                of["chips"]["confidence"] = {"quantity": "r"} | of["chips"]["confidence"]
         self.compare("results/judgments", record["judgments"], judged)
         self.compare("results/gates", [[g["name"], g["passed"]] for g in record["gates"]], gates)
         self.compare("results/difficulty", record.get("difficulty"), run.difficulty())

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 from scipy.stats import t as student
 
-ALPHA, LEVEL, RADIUS_0, RADII, MEMORY = 0.035, 0.35, 0.35, 0.15, 0.15
+ALPHA, LEVEL, RADIUS_0, RADII = 0.035, 0.2, 0.7, 0.1
 
 
 def right(audit, part, whose):
@@ -57,11 +57,11 @@ class Plain:
         )
         self.controls = [row for row in rows if row["role"] == "control"]
         names = record["scenario"]["settings"]["audit"]["perturbations"]
-        self.shares = {}
+        self.shares, self.one_sided = {}, {}
         self.share_out(names)
         if self.original is None:
             return
-        seen = {place for place in self.shares if self.side(self.original, place) == "above"}
+        seen = {place for place in self.shares if self.beyond(self.original, place) == "above"}
         seeing = [name for name in names if any(p == name and tau != 0 for p, _, tau in seen)]
         if seen:
             self.share_out(seeing, names)
@@ -70,20 +70,31 @@ class Plain:
         return [seed["audits"][name] for seed in row["per_seed"].values()]
 
     def share_out(self, seeing, names=None):
-        """Divide the error among the columns (perturbation, quantity, radius)."""
-        self.shares = {}
+        """Divide the error among the columns (perturbation, quantity, radius); some count on one side only."""
+        self.shares, self.one_sided = {}, {}
         for name in names or seeing:
             first = self.audits(self.controls[0], name)[0]
             above = [tau for tau in first["taus"] if tau > 0]
             heldout = all(right(audit, "heldout", "model")[1] for c in self.controls for audit in self.audits(c, name))
             if name in seeing:
-                level = LEVEL + (0 if heldout else MEMORY) + (0 if 0 in first["taus"] else RADIUS_0)
-                one = level + RADII if len(above) == 1 else None
-                self.shares[name, "r", None] = (one or level) / len(seeing)
+                level, radii = LEVEL + (0 if 0 in first["taus"] else RADIUS_0), RADII
+                memory = 0
+                if heldout and self.form == "class":
+                    memory, radii = RADII, 0 if len(above) == 1 else RADII
+                elif heldout:
+                    memory = level + RADII
+                if len(above) == 1:
+                    level = level + radii
+                self.shares[name, "r", None] = level / len(seeing)
                 for tau in above:
-                    self.shares[name, "r", tau] = (one or RADII / len(above)) / len(seeing)
+                    self.shares[name, "r", tau] = (level if len(above) == 1 else radii / len(above)) / len(seeing)
                 if heldout:
-                    self.shares[name, "M", None] = MEMORY / len(seeing)
+                    self.shares[name, "M", None] = memory / len(seeing)
+                    self.one_sided[name, "M", None] = "above"
+                    if self.form == "sample":
+                        self.one_sided[name, "r", None] = "below"
+                    if self.form == "sample" or len(above) > 1:
+                        self.one_sided |= {(name, "r", tau): "below" for tau in above}
             if 0 in first["taus"]:
                 self.shares[name, "r", 0] = RADIUS_0 if seeing else 1.0
 
@@ -126,18 +137,24 @@ class Plain:
             others = references + [value for c in self.controls for value in self.model_scores(c, place)]
         number = len(others)
         shift = fmean(mine) - fmean(others)
-        s = max(stdev(others), self.least(place))
-        error = s * math.sqrt(1 / seeds + 1 / number)
+        s = stdev(others)
+        error = max(s * math.sqrt(1 / seeds + 1 / number), self.least(place))
         q = student.ppf(1 - ALPHA * self.shares[place] / 2, number - 1)
         return number, shift, s, shift / error, q * error, (q + student.ppf(0.8, number - 1)) * error
 
-    def side(self, row, place):
+    def beyond(self, row, place):
+        """On which side of the noise floor a row lies; below it, M means nothing."""
         number, shift, _, _, half, _ = self.judged(row, place)
         if number < 3:
             return None
         if shift > half:
             return "above"
         return "below" if shift < -half and place[1] == "r" else None
+
+    def side(self, row, place):
+        """On which side of the noise floor a row lies, if that is evidence."""
+        side = self.beyond(row, place)
+        return side if side == self.one_sided.get(place, side) else None
 
     def verdict(self, label):
         row = self.record["methods"][label]
@@ -150,13 +167,15 @@ class Plain:
             return "OVER_FORGOTTEN"
         if max(self.judged(row, place)[0] for place in self.shares) < 3 or self.original is None:
             return "INCONCLUSIVE"
-        shifts = [self.judged(self.original, place) for place in self.shares]
+        upwards = [place for place in self.shares if self.one_sided.get(place) != "below"]
+        shifts = [self.judged(self.original, place) for place in upwards]
         return "NOT_DETECTED" if any(shift >= det for _, shift, _, _, _, det in shifts) else "INCONCLUSIVE"
 
     def p_value(self, label):
         values = []
         for place, share in self.shares.items():
             number, _, _, statistic, _, _ = self.judged(self.record["methods"][label], place)
-            distance = statistic if place[1] == "M" else abs(statistic)
+            side = self.one_sided.get(place)
+            distance = abs(statistic) if side is None else statistic if side == "above" else -statistic
             values.append(2 * student.sf(distance, number - 1) / share)
         return min(1.0, *values)

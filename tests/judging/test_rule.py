@@ -15,13 +15,15 @@ from tests.judging.records import record_of
 from residuum.core.errors import InputError
 from residuum.judging import judged_record
 from residuum.judging.findings import comparisons_of
-from residuum.judging.rule import ERROR, Columns, error_shares, half_sample, ratio_of, scores
+from residuum.judging.rule import ERROR, Columns, counts_upwards, error_shares, half_sample, ratio_of, scores
 from residuum.record import Results, Verdict
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TRIALS = 1500
 RADII = 6
-SHARES = [0.35, 0.35, *[0.15 / RADII] * RADII, 0.15]
+SHARES = np.array([0.2, 0.7, *[0.1 / RADII] * RADII, 0.3])  # level, radius 0, radii, M
+UPWARDS = np.array([False, True, *[False] * RADII, True])
+DOWNWARDS = np.array([True, True, *[True] * RADII, False])
 
 
 def drawn(rng, *shape):
@@ -35,7 +37,7 @@ def columns_of(models, seeds):
     """The columns of retrained models, (S, k + 1, C)."""
     spread = models.reshape(-1, models.shape[-1]).std(axis=0, ddof=1)
     number = np.full(len(spread), models.shape[1])
-    return Columns(seeds, number, models.mean((0, 1)), spread, np.array(SHARES))
+    return Columns(seeds, number, models.mean((0, 1)), spread, SHARES, upwards=UPWARDS, downwards=DOWNWARDS)
 
 
 def judged(rng, seeds, controls, shift=0.0):
@@ -48,7 +50,7 @@ def test_a_retrained_row_meets_evidence_in_at_most_its_error(seeds, controls):
     rng, alarms = np.random.default_rng([seeds, controls]), 0
     for _ in range(TRIALS):
         _, judgment = judged(rng, seeds, controls)
-        alarms += bool(judgment.above.any() or judgment.below[:-1].any())
+        alarms += bool(judgment.above.any() or judgment.below.any())
     assert binomtest(alarms, TRIALS, ERROR, alternative="greater").pvalue > 0.001
     assert alarms > 0.015 * TRIALS  # the error is spent, not hoarded
 
@@ -58,20 +60,22 @@ def test_every_column_alone_has_exactly_its_share_of_the_error():
     for _ in range(TRIALS):
         _, judgment = judged(rng, 3, 1)
         beyond += judgment.above | judgment.below
+    shares = SHARES * ERROR * (UPWARDS.astype(int) + DOWNWARDS) / 2
     for column in (0, 1, -1):
-        assert binomtest(int(beyond[column]), TRIALS, SHARES[column] * ERROR).pvalue > 0.001
+        assert binomtest(int(beyond[column]), TRIALS, shares[column]).pvalue > 0.001
 
 
 @pytest.mark.parametrize(("seeds", "controls"), [(1, 4), (3, 1), (3, 4)])
 def test_what_is_called_detectable_is_found_in_about_four_of_five(seeds, controls):
     spread = drawn(np.random.default_rng(1), 100_000).std(axis=0)
-    wanted = Columns(seeds, np.full(len(spread), controls + 1), 0 * spread, spread, np.array(SHARES)).detectable
+    wanted = Columns(seeds, np.full(len(spread), controls + 1), 0 * spread, spread, SHARES).detectable
     rng, found = np.random.default_rng(9), np.zeros(len(SHARES))
     for _ in range(1000):
         _, judgment = judged(rng, seeds, controls, shift=wanted)
         found += judgment.above
-    assert (found[:2] / 1000 > 0.7).all()
-    assert (found[:2] / 1000 < 0.9).all()
+    assert (found[[1, -1]] / 1000 > 0.7).all()
+    assert (found[[1, -1]] / 1000 < 0.9).all()
+    assert not found[0]  # the level counts downwards only
 
 
 def test_hand_example():
@@ -98,10 +102,29 @@ def test_p_is_students_where_the_row_has_one_seed():
 
 
 def test_memory_counts_upwards_only():
-    columns = Columns(3, np.array([2]), np.zeros(1), np.ones(1), np.array([0.15]), upwards=True)
+    columns = Columns(3, np.array([2]), np.zeros(1), np.ones(1), np.array([0.15]), downwards=False)
     assert columns.judge([100.0]).above.all()
     assert not columns.judge([-100.0]).below.any()
     assert columns.judge([-100.0]).p_values == pytest.approx([1.0])
+
+
+def test_a_column_counts_on_its_side_only_and_says_where_a_row_lies():
+    columns = Columns(3, np.array([2]), np.zeros(1), np.ones(1), np.array([0.2]), upwards=False)
+    judgment = columns.judge([100.0])
+    assert judgment.outside.tolist() == [1]
+    assert not judgment.above.any()
+    assert judgment.p_values == pytest.approx([1.0])
+    assert columns.detectable.tolist() == [math.inf]
+    assert columns.judge([-100.0]).below.all()
+
+
+@pytest.mark.parametrize("seeds", [1, 5, 50])
+def test_a_standard_error_is_never_smaller_than_half_a_sample(seeds):
+    columns = Columns(seeds, np.array([4]), np.zeros(1), np.zeros(1), np.array([0.7]), least_error=np.array([0.1]))
+    assert columns.standard_error == pytest.approx([0.1])
+    assert columns.half_interval > 0.1
+    wide = Columns(seeds, np.array([4]), np.zeros(1), np.ones(1), np.array([0.7]), least_error=np.array([0.1]))
+    assert wide.standard_error == pytest.approx([math.sqrt(1 / seeds + 1 / (4 * seeds))])
 
 
 def test_with_two_retrained_models_nothing_is_evidence():
@@ -162,16 +185,23 @@ def test_half_a_sample_is_the_larger_distance_of_two_scores(scale):
     assert half_sample([1.0], [1], 50, scale=scale) == pytest.approx(score(1.0) - score(0.99))
 
 
+@pytest.mark.parametrize("form", ["sample", "class"])
 @pytest.mark.parametrize("memory", [True, False])
 @pytest.mark.parametrize("radius_0", [True, False])
 @pytest.mark.parametrize("perturbations", [1, 2, 5])
-def test_the_shares_of_the_error_add_up(memory, radius_0, perturbations):
-    share = error_shares(RADII, perturbations, memory=memory, radius_0=radius_0)
-    of_one = share.level + RADII * share.radius + share.memory
-    assert perturbations * of_one + share.radius_0 == pytest.approx(1)
-    single = error_shares(1, perturbations, memory=memory, radius_0=radius_0)
-    assert single.level == single.radius  # the same test
-    assert perturbations * (single.level + single.memory) + single.radius_0 == pytest.approx(1)
+def test_the_shares_of_the_error_add_up_on_both_sides(form, memory, radius_0, perturbations):
+    given = {"form": form, "memory": memory}
+    share = error_shares(RADII, perturbations, radius_0=radius_0, **given)
+    level, radius = (counts_upwards(tau, RADII, **given) for tau in (None, 0.1))
+    above = share.level * level + RADII * share.radius * radius + share.memory
+    below = share.level + RADII * share.radius
+    for of_one in (above, below):
+        assert perturbations * of_one + share.radius_0 == pytest.approx(1)
+    single = error_shares(1, perturbations, radius_0=radius_0, **given)
+    level, radius = (counts_upwards(tau, 1, **given) for tau in (None, 0.1))
+    assert (single.level, level) == (single.radius, radius)  # the same test
+    assert perturbations * (single.level * level + single.memory) + single.radius_0 == pytest.approx(1)
+    assert perturbations * single.level + single.radius_0 <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("shares", [0.5, [], [1.2], [math.nan]])
@@ -210,9 +240,10 @@ def assert_same_as_plain_loops(record):
                     assert column.retrained == number
                     assert column.statistic == pytest.approx(statistic, rel=1e-9, abs=1e-9)
                     assert part.columns.spread[k] == pytest.approx(s)
-                    assert part.columns.detectable[k] == pytest.approx(det)
+                    upwards = plain.one_sided.get(place) != "below"
+                    assert part.columns.detectable[k] == (pytest.approx(det) if upwards else math.inf)
                     assert part.columns.half_floor[k] == pytest.approx(half)
-                    assert column.side == plain.side(record["methods"][label], place)
+                    assert column.side == plain.beyond(record["methods"][label], place)
     return judged, judged_places
 
 

@@ -40,7 +40,7 @@ MANY = 10**9  # samples where their number is not known
 def chips_of(record: Results, row: Row, judgment: RowJudgment, comparisons: Comparisons) -> Chips:
     """Return the chips of a row."""
     place = comparisons.telling_column()
-    telling = judgment.finding_of(place.perturbation) if place else None
+    telling = judgment.finding_of(place.perturbation, place.quantity) if place else None
     levels = [finding for quantities in judgment.findings.values() if (finding := quantities.get("r"))]
     return Chips(
         memory=_memory(record, judgment),
@@ -48,6 +48,7 @@ def chips_of(record: Results, row: Row, judgment: RowJudgment, comparisons: Comp
         confidence=ConfidenceChip(
             retrained=max((column.retrained for finding in levels for column in finding.columns), default=0),
             smallest=telling.columns[place.column].smallest if telling and place else None,
+            quantity=place.quantity if place else "r",
             form=record.scenario.form,
         ),
     )

@@ -21,7 +21,17 @@ import numpy as np
 
 from residuum.core.roles import Role
 from residuum.judging.gates import difficulty
-from residuum.judging.rule import Columns, Floats, Judgment, Scale, error_shares, half_sample, ratio_of, scores
+from residuum.judging.rule import (
+    Columns,
+    Floats,
+    Judgment,
+    Scale,
+    counts_upwards,
+    error_shares,
+    half_sample,
+    ratio_of,
+    scores,
+)
 from residuum.record import (
     Audit,
     Bounds,
@@ -100,7 +110,7 @@ class Comparison:
                 floor=self.floors[k],
                 interval=(low[k], high[k]) if math.isfinite(of.half_interval[k]) else None,
                 smallest=self.smallest[k],
-                side="above" if judgment.above[k] else "below" if judgment.below[k] else None,
+                side=self._side(int(judgment.outside[k])),
             )
             for k, tau in enumerate(self.column_taus)
         ]
@@ -114,6 +124,10 @@ class Comparison:
             seeds=self.natural(values[:, 0], column=0),
             neutral=self.natural(middle[:1], column=0)[0],
         )
+
+    def _side(self, outside: int) -> Literal["above", "below"] | None:
+        """Return the side of the noise floor; below it, M means nothing."""
+        return "above" if outside > 0 else "below" if outside < 0 and self.quantity != "M" else None
 
     @cached_property
     def floors(self) -> list[Bounds | None]:
@@ -170,8 +184,8 @@ def _rates(audits: Sequence[Audit], attacked: Sequence[Audit] | None, part: Samp
 class Comparisons:
     """All comparisons of a record, with the shares of the error; `blind` perturbations have none but at radius 0.
 
-    A perturbation is blind if the original is not above what retraining explains in any of its columns. If the original
-    is seen nowhere, radius 0 included, nothing is left out.
+    A perturbation is blind if the original is not above the noise floor in any of its columns, whether that is evidence
+    or not. If the original is seen nowhere, radius 0 included, nothing is left out.
     """
 
     record: Results
@@ -214,16 +228,16 @@ class Comparisons:
         return controls, next((n for n in numbers if enough(seeds=n)), None)
 
     def telling_column(self) -> Place | None:
-        """Return the level or radius 0, of r, that would show the smallest excess."""
+        """Return the level or radius 0 of r that would show the smallest excess; M where neither shows any."""
         places = {}
         for part in self.judged:
             for k, tau in enumerate(part.column_taus):
-                if part.quantity == "r" and not tau and (value := part.smallest[k]) is not None:
-                    places[part.perturbation, k] = value
+                if not tau and (value := part.smallest[k]) is not None:
+                    places[part.quantity == "M", value, len(places)] = (part, k)
         if not places:
             return next((Place(perturbation=name) for name, quantity in self.parts if quantity == "r"), None)
-        perturbation, column = min(places, key=lambda place: places[place])
-        return Place(perturbation=perturbation, column=column)
+        part, column = places[min(places)]
+        return Place(perturbation=part.perturbation, quantity=part.quantity, column=column)
 
 
 def comparisons_of(record: Results) -> Comparisons:
@@ -243,7 +257,7 @@ def comparisons_of(record: Results) -> Comparisons:
         judgment = part.judge(record.original)
         if judgment is None:
             continue
-        above = {tau for tau, flag in zip(part.column_taus, judgment.above, strict=True) if flag}
+        above = {tau for tau, side in zip(part.column_taus, judgment.outside, strict=True) if side > 0}
         at_radius_0 = at_radius_0 or 0 in above
         seeing |= {part.perturbation} if above - {0} else set()
     if not seeing and not at_radius_0:
@@ -262,15 +276,17 @@ def _with_shares(record: Results, parts: dict[tuple[str, Quantity], Comparison],
     shared, comparable = {}, difficulty(record)
     fair = comparable is None or comparable.fair  # else M compares samples that are not alike
     for (name, quantity), part in parts.items():
-        radii = sum(tau > 0 for tau in part.taus)
-        shares = error_shares(radii, len(seeing), memory=fair and (name, "M") in parts, radius_0=0 in part.taus)
-        sees = name in seeing
+        radii, sees, memory = sum(tau > 0 for tau in part.taus), name in seeing, fair and (name, "M") in parts
+        shares = error_shares(radii, len(seeing), form=part.form, memory=memory, radius_0=0 in part.taus)
         by_tau = [
             shares.level * sees if tau is None else shares.radius * sees if tau > 0 else shares.radius_0
             for tau in part.column_taus
         ]
         by_quantity = {"r": by_tau, "G": [shares.level * sees], "M": [shares.memory * sees]}
-        columns = replace(part.columns, shares=np.array(by_quantity[quantity]))
+        upwards = [counts_upwards(tau, radii, form=part.form, memory=memory) for tau in part.column_taus]
+        columns = replace(
+            part.columns, shares=np.array(by_quantity[quantity]), upwards=np.array(upwards) if quantity == "r" else True
+        )
         shared[name, quantity] = replace(part, columns=columns)
     blind = dict.fromkeys(name for name, _ in parts if name not in seeing)
     return Comparisons(record, shared, tuple(blind))
@@ -288,7 +304,7 @@ def _comparison(record: Results, perturbation: str, quantity: Quantity) -> Compa
     if max(taus) <= 0:
         return None
     scale = scale_of(quantity, form)
-    values, reference, least_spread, samples = [], [], [], 0
+    values, reference, least_error, samples = [], [], [], 0
     for part in PARTS[quantity]:
         rates = [_rates(audits, attacked, part) for audits in controls]
         measured = [one for one in rates if one is not None]
@@ -300,11 +316,11 @@ def _comparison(record: Results, perturbation: str, quantity: Quantity) -> Compa
         # the references where the controls met them: the row may have fewer draws
         reference.append(measured[0].scores(taus, scale, samples)[1])
         control_rates = np.stack([one.row for one in measured], axis=1)
-        least_spread.append(half_sample(control_rates, taus, n, scale=scale, forgotten=samples))
+        least_error.append(half_sample(control_rates, taus, n, scale=scale, forgotten=samples))
     base = reference[0].mean(0)
     if len(values) > 1:  # M: forgotten minus held-out samples
         values[0], reference[0] = values[0] - values[1], reference[0] - reference[1]
-        least_spread[0] = np.hypot(*least_spread)
+        least_error[0] = np.hypot(*least_error)
     width = 1 + len(taus) if quantity == "r" else 1
     control_values, reference_scores = values[0][..., :width], reference[0][:, :width]
     exchangeable = np.array([crafted_on != "reference"] * width)
@@ -318,9 +334,10 @@ def _comparison(record: Results, perturbation: str, quantity: Quantity) -> Compa
         seeds=seeds,
         per_seed=np.where(exchangeable, number + 1, number),
         mean=np.where(exchangeable, total / (number + 1), total / number),
-        spread=np.maximum(spread, least_spread[0][:width]),
+        spread=spread,
         shares=np.zeros(width),
-        upwards=quantity == "M",
+        least_error=least_error[0][:width],
+        downwards=quantity != "M",
     )
     return Comparison(quantity, perturbation, crafted_on, form, taus, samples, base[:width], columns, attacked)
 

@@ -8,6 +8,11 @@ samples:
 - each radius above 0;
 - the level of memory M, forgotten against held-out samples. It counts upwards only.
 
+Level and radii above 0 also rise in models that never saw the samples and were trained for fewer epochs, because these
+are smoother. They rise on held-out samples as well, so the difference cancels in M. Where M is judged, it takes the
+upward shares of level and radii, and these count downwards only. In class form retrained models do not know the class
+at all, so the level counts on both sides, and M takes the upward shares of the radii.
+
 Sample form: score = arcsin sqrt p. On this angle the sampling error of p is equally wide everywhere. Class form:
 score = p. M is a ratio of ratios: score = log(p_F + 1/(2n)) - log(p_H + 1/(2n)), with half a forgotten sample added to
 both rates, so that a model which is never right has no memory. In class form it is p_F - p_H.
@@ -19,11 +24,12 @@ seed, N = Sk controls have one, and the neutral value is their mean, not r = 1. 
 
 If the row were a retrained model too, its S scores and the N scores of retrained models would be exchangeable, and
 
-    T = (mean of the row - mean of the retrained) / (s sqrt(1/S + 1/N)),    s = standard deviation of the retrained,
+    T = (mean of the row - mean of the retrained) / e,  e = s sqrt(1/S + 1/N),  s = standard deviation of the retrained,
 
 would follow Student's distribution with N - 1 degrees of freedom, because s covers the chance of training and of draws.
-s is at least the effect of half a sample, because a few controls may agree by accident. A column with a share w of the
-error is evidence where |T| > q = t_{N-1}(1 - ERROR w / 2); the shares of all columns add up to 1 (Bonferroni).
+e is at least the effect of half a sample. Rates move in steps of a sample, and where retrained models agree on every
+sample, another training moves the same sample in all seeds. A column with a share w of the error is evidence where
+|T| > q = t_{N-1}(1 - ERROR w / 2). The shares of all columns that count on one side add up to 1 (Bonferroni).
 """
 
 from __future__ import annotations
@@ -44,10 +50,10 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Scale = Literal["angle", "log", "share"]
 
-RULE_VERSION = 3  # a record names the version by which its rows were judged; raise it with every change of the rule
+RULE_VERSION = 4  # a record names the version by which its rows were judged; raise it with every change of the rule
 FALSE_ALARMS = 0.05  # promised
 ERROR = 0.035  # nominal: trained models have heavier tails than t; 0.05 called out up to 6.4 % (calibration.md)
-LEVEL_SHARE, RADIUS_0_SHARE, RADII_SHARE, MEMORY_SHARE = 0.35, 0.35, 0.15, 0.15  # of the error
+LEVEL_SHARE, RADIUS_0_SHARE, RADII_SHARE = 0.2, 0.7, 0.1  # of the error
 POWER = 0.8
 FEWEST_RETRAINED = 3  # with two, t has one degree of freedom and detects only enormous effects
 MOST_MORE = 50
@@ -62,28 +68,50 @@ class Shares(NamedTuple):
     memory: float
 
 
-def error_shares(radii: int, perturbations: int, *, memory: bool = True, radius_0: bool = True) -> Shares:
+def error_shares(
+    radii: int,
+    perturbations: int,
+    *,
+    form: Literal["sample", "class"] = "sample",
+    memory: bool = True,
+    radius_0: bool = True,
+) -> Shares:
     """Return the shares under one of P `perturbations` with T `radii` above 0.
 
-    0.35/P for the level, 0.35 for radius 0, 0.15/(P T) for each radius and 0.15/P for M. Without held-out samples the
-    share of M goes to the level, and so does that of radius 0 where it was not audited. A single radius and the level
-    are the same test, so both have the sum of their shares. Without any perturbation radius 0 has all.
+    0.2/P for the level, 0.7 for radius 0 and 0.1/(P T) for each radius. M has the shares of the columns that do not
+    count upwards because of it: of level and radii in sample form, of the radii in class form. The level has the share
+    of radius 0 where that was not audited. A single radius and the level are the same test, so both have the sum of
+    their shares. Without any perturbation radius 0 has all.
 
     >>> error_shares(5, 1)
-    Shares(level=0.35, radius_0=0.35, radius=0.03, memory=0.15)
+    Shares(level=0.2, radius_0=0.7, radius=0.02, memory=0.3)
     >>> error_shares(1, 2, memory=False)
-    Shares(level=0.325, radius_0=0.35, radius=0.325, memory=0.0)
+    Shares(level=0.15, radius_0=0.7, radius=0.15, memory=0.0)
     >>> error_shares(6, 0).radius_0
     1.0
     """
     if perturbations == 0:
         return Shares(0.0, 1.0, 0.0, 0.0)
-    level = LEVEL_SHARE + (0.0 if memory else MEMORY_SHARE) + (0.0 if radius_0 else RADIUS_0_SHARE)
+    level = LEVEL_SHARE + (0.0 if radius_0 else RADIUS_0_SHARE)
+    of_memory = 0.0 if not memory else RADII_SHARE if form == "class" else level + RADII_SHARE
     if radii == 1:
-        level = radius = (level + RADII_SHARE) / perturbations
+        level = radius = (level + RADII_SHARE - (of_memory if form == "class" else 0.0)) / perturbations
     else:
         level, radius = level / perturbations, RADII_SHARE / (perturbations * radii)
-    return Shares(level, RADIUS_0_SHARE if radius_0 else 0.0, radius, MEMORY_SHARE / perturbations if memory else 0.0)
+    return Shares(level, RADIUS_0_SHARE if radius_0 else 0.0, radius, of_memory / perturbations)
+
+
+def counts_upwards(tau: float | None, radii: int, *, form: Literal["sample", "class"], memory: bool) -> bool:
+    """Return whether a column of r, the level (`tau` is None) or a radius, counts upwards where M is judged or not.
+
+    >>> [counts_upwards(tau, 2, form="sample", memory=True) for tau in (None, 0.0, 0.1)]
+    [False, True, False]
+    >>> [counts_upwards(tau, 2, form="class", memory=True) for tau in (None, 0.0, 0.1)]
+    [True, True, False]
+    """
+    if tau == 0 or not memory:
+        return True
+    return form == "class" and (tau is None or radii == 1)
 
 
 def student_quantile(p: ArrayLike, freedom: ArrayLike) -> Floats:
@@ -95,11 +123,15 @@ def student_quantile(p: ArrayLike, freedom: ArrayLike) -> Floats:
 
 @dataclass(frozen=True)
 class Judgment:
-    """A row in C columns: how far its mean lies from that of the retrained models, T, and where it is evidence."""
+    """A row in C columns: how far its mean lies from that of the retrained models, T, and where it is evidence.
+
+    `outside` is 1 above and -1 below the noise floor, which may be no evidence.
+    """
 
     shift: Floats
     statistic: Floats
     p_values: Floats
+    outside: Integers
     above: Flags
     below: Flags
 
@@ -108,7 +140,8 @@ class Judgment:
 class Columns:
     """What retrained models show in C columns: mean, s, their number per seed, and the column's share of the error.
 
-    Where `upwards`, T < -q is no evidence. With fewer than three retrained models nothing is.
+    A standard error is never smaller than `least_error`, the effect of half a sample. A shift upwards is evidence only
+    where `upwards`, one downwards only where `downwards`. With fewer than three retrained models nothing is.
 
     >>> columns = Columns(seeds=3, per_seed=[2], mean=[0.0], spread=[0.03], shares=[0.35])
     >>> columns.half_floor.round(4).tolist(), columns.detectable.round(4).tolist()
@@ -122,7 +155,9 @@ class Columns:
     mean: Floats
     spread: Floats
     shares: Floats
-    upwards: bool = False
+    least_error: Floats | float = 0.0
+    upwards: Flags | bool = True
+    downwards: Flags | bool = True
 
     def __post_init__(self) -> None:
         for name in ("mean", "spread", "shares"):
@@ -144,9 +179,9 @@ class Columns:
 
     @cached_property
     def standard_error(self) -> Floats:
-        """The standard error s sqrt(1/S + 1/N) of a shift."""
-        with np.errstate(divide="ignore"):
-            return np.asarray(self.spread * np.sqrt(1 / self.seeds + 1 / self.retrained), np.float64)
+        """The standard error s sqrt(1/S + 1/N) of a shift, or half a sample if that is more."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.fmax(self.spread * np.sqrt(1 / self.seeds + 1 / self.retrained), self.least_error)
 
     def _quantile(self, p: ArrayLike) -> Floats:
         """Return t_{N-1}(p); not a number with too few retrained models."""
@@ -160,13 +195,16 @@ class Columns:
 
     @cached_property
     def detectable(self) -> Floats:
-        """The shift that is found with about 80 % power: half a noise floor and t_{N-1}(0.8) standard errors."""
-        return self.half_floor + self._quantile(POWER) * self.standard_error
+        """The shift upwards that is found with about 80 % power: half a noise floor and t_{N-1}(0.8) standard errors.
+
+        Infinite where such a shift is no evidence.
+        """
+        return np.where(self.upwards, self.half_floor + self._quantile(POWER) * self.standard_error, np.inf)
 
     @cached_property
     def half_interval(self) -> Floats:
-        """Half the width of a row's 95 % interval, t_{N-1}(0.975) s / sqrt(S)."""
-        return self._quantile(0.975) * self.spread / math.sqrt(self.seeds)
+        """Half the width of a row's 95 % interval, t_{N-1}(0.975) s / sqrt(S), with the same least error."""
+        return self._quantile(0.975) * np.fmax(self.spread / math.sqrt(self.seeds), self.least_error)
 
     def judge(self, value: ArrayLike) -> Judgment:
         """Judge the mean over seeds of a row's scores, (C,)."""
@@ -177,11 +215,12 @@ class Columns:
         with np.errstate(divide="ignore", invalid="ignore"):
             statistic = np.where(shift == 0, 0.0, shift / self.standard_error)
             statistic = np.where(self.enough, statistic, np.nan)
-            tail = stdtr(np.maximum(self.retrained - 1, 1), -(statistic if self.upwards else np.abs(statistic)))
+            distance = np.where(self.upwards, np.where(self.downwards, np.abs(statistic), statistic), -statistic)
+            tail = stdtr(np.maximum(self.retrained - 1, 1), -distance)
             judged = self.enough & (self.shares > 0)
             p_values = np.where(judged, np.minimum(2 * tail / np.where(self.shares > 0, self.shares, 1), 1), 1.0)
-            above, below = shift > half, (shift < -half) & (not self.upwards)
-        return Judgment(shift, statistic, p_values, above, below)
+            outside = np.sign(shift).astype(np.int64) * (np.abs(shift) > half)
+        return Judgment(shift, statistic, p_values, outside, outside * self.upwards > 0, outside * self.downwards < 0)
 
     def reached(self, shift: ArrayLike) -> Flags:
         """Return in which columns a shift, such as the original's, is found with 80 % power."""

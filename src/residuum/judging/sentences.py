@@ -78,6 +78,10 @@ SENTENCES = {
         "can tell, it knows their class better than retrained models do (G = {G}). That is a difference of training, "
         "not of these samples. This audit can miss an M below {smallest}."
     ),
+    "level alone": (
+        "This may be a difference of training: models that were trained for fewer epochs recognize perturbed samples more "
+        "often, too, and there was no fair comparison with held-out samples."
+    ),
     "lost": "Its test accuracy is {points:.1f} points below the retrained models'.",
     "surrogates": (
         "An indication only: it is right {often} a surrogate on perturbed forgotten samples ({perturbation}). "

@@ -80,9 +80,14 @@ class Reach:
     reach: Floats
 
     def beyond(self) -> tuple[Floats, Floats]:
-        """Return how far the shift lies above the upper and below the lower edge; negative within the noise floor."""
-        half = self.part.columns.half_floor
-        return self.shift - half, np.full_like(half, -np.inf) if self.part.columns.upwards else -self.shift - half
+        """Return how far the shift lies above the upper and below the lower edge, where that is evidence.
+
+        The numbers are negative within the noise floor, and infinitely so where a side is no evidence.
+        """
+        columns = self.part.columns
+        half = columns.half_floor
+        above = np.where(columns.upwards, self.shift - half, -np.inf)
+        return above, np.where(columns.downwards, -self.shift - half, -np.inf)
 
 
 def at_stake(comparisons: Comparisons, row: Row, most: int) -> AtStake:
@@ -91,7 +96,7 @@ def at_stake(comparisons: Comparisons, row: Row, most: int) -> AtStake:
     stake = _merged(edges([(part.part, part.beyond()[k], part.reach) for part in parts]) for k in (0, 1))
     if row.role is Role.ORIGINAL:  # is a perturbation blind?
         every = [reach_of(part, row, comparisons.record, most) for part in shared_by_all(comparisons).judged]
-        return _merged([stake, edges([(r.part, r.beyond()[0], r.reach) for r in every if r])])
+        return _merged([stake, edges([(r.part, r.shift - r.part.columns.half_floor, r.reach) for r in every if r])])
     if (
         any(bool(np.any(beyond > 0)) for part in parts for beyond in part.beyond())
         or comparisons.record.original is None
@@ -199,6 +204,7 @@ def draw_reach(row: Floats, controls: Floats, columns: Columns) -> Floats:
     """
     of_value: Floats = np.sqrt(np.square(row).sum(0)) / len(row)
     freedom = np.maximum(columns.retrained - 1, 1)
-    of_floor = replace(columns, spread=np.sqrt(np.square(controls).mean((0, 1)) / freedom)).half_floor
+    spread = np.sqrt(np.square(controls).mean((0, 1)) / freedom)
+    of_floor = replace(columns, spread=spread, least_error=0.0).half_floor
     reach: Floats = np.hypot(of_value, np.where(columns.shares > 0, of_floor, 0.0))
     return reach

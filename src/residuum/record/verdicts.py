@@ -191,13 +191,14 @@ class UtilityChip(Part):
 
 
 class ConfidenceChip(Part):
-    """How many retrained models the row was compared with, and the smallest excess of r that would have been noticed.
+    """How many retrained models the row was compared with, and the smallest excess that would have been noticed.
 
-    `smallest` is the least of the levels and of radius 0, found with 80 % power.
+    `smallest` is found with 80 % power: the least r of levels and radius 0, or M where these show no excess.
     """
 
     retrained: int
     smallest: float | None
+    quantity: Quantity = "r"
     form: Literal["sample", "class"]
 
 
@@ -246,8 +247,22 @@ class RowJudgment(Part):
 
     @property
     def differs(self) -> list[str]:
-        """The measures in which the row differs from retrained models."""
-        return [one.measure for one in self.differences if one.differs]
+        """The measures in which the row differs from retrained models.
+
+        `recognition` is one of them where perturbed samples are recognized more often than retraining explains, and
+        this is no evidence because M is judged in place of it.
+        """
+        measures = [one.measure for one in self.differences if one.differs]
+        return ["recognition", *measures] if any(map(self.recognizes_more, self.findings)) else measures
+
+    def recognizes_more(self, perturbation: str) -> bool:
+        """Return whether perturbed samples are recognized more often than retraining explains, which is no evidence."""
+        finding, memory = self.finding_of(perturbation), self.finding_of(perturbation, "M")
+        if finding is None or memory is None or finding.form == "class":
+            return False
+        return memory.columns[0].share > 0 and any(
+            column.side == "above" and column.tau != 0 for column in finding.columns
+        )
 
     @property
     def perturbation(self) -> str | None:

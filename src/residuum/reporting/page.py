@@ -37,7 +37,6 @@ LIMITS = {
     "level_share": rule.LEVEL_SHARE,
     "radius_0_share": rule.RADIUS_0_SHARE,
     "radii_share": rule.RADII_SHARE,
-    "memory_share": rule.MEMORY_SHARE,
     "retrained": rule.FEWEST_RETRAINED,
     "retain_points": gates.RETAIN_POINTS,
     "test_points": gates.TEST_POINTS,

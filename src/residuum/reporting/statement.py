@@ -113,4 +113,6 @@ def _smallest(judgment: RowJudgment) -> str:
         return "a large difference only"
     if finding.form == "class":
         return f"a difference of {amount(smallest, 'class')} percentage points"
+    if judgment.rests_on and judgment.rests_on.quantity == "M":
+        return f"memory M of {amount(smallest, 'sample')}"
     return f"recognition that is {amount(smallest, 'sample')} times theirs"

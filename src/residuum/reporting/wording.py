@@ -23,6 +23,7 @@ SYMBOLS = {
 TONES = dict(zip(SYMBOLS, ("unclear", "found", "over", "mixed", "unclear", "none"), strict=True))
 CHIP_TONES = {"found": "found", "not found": "none", "kept": "none", "lost": "over", "cannot tell": "unclear"}
 MEASURE_NAMES = {
+    "recognition": "recognition of perturbed samples",
     "mia_accuracy": "membership inference (MIA accuracy)",
     "test_accuracy": "test accuracy",
     "forget_margin": "mean margin on forgotten samples",
@@ -87,7 +88,8 @@ def verdict_badge(judgment: RowJudgment) -> str:
     """Return the verdict in a few words; "not detected" with the smallest excess that would have been noticed."""
     confidence = judgment.chips.confidence if judgment.chips else None
     if judgment.verdict is Verdict.NOT_DETECTED and confidence and confidence.smallest is not None:
-        return f"{judgment.verdict} (above {_with_unit(confidence.smallest, confidence.form)})"
+        of_memory = "M " if confidence.quantity == "M" else ""
+        return f"{judgment.verdict} ({of_memory}above {_with_unit(confidence.smallest, confidence.form)})"
     return str(judgment.verdict)
 
 
@@ -161,6 +163,8 @@ def _finding_sentences(judgment: RowJudgment) -> Iterator[str]:
 def _memory_sentences(judgment: RowJudgment) -> Iterator[str]:
     """Say whether it is memory of these samples or knowledge of their class."""
     memory, knowledge = judgment.memory, judgment.class_knowledge
+    if judgment.chips and judgment.chips.memory.state == "cannot tell" and _rests_on_perturbed_samples(judgment):
+        yield sentence("level alone")
     if memory is None or knowledge is None or judgment.chips is None:
         return
     M, G = (estimate_words(one.value(), *one.interval(), one.form) for one in (memory, knowledge))
@@ -170,6 +174,19 @@ def _memory_sentences(judgment: RowJudgment) -> Iterator[str]:
     elif judgment.verdict in (Verdict.FOUND, Verdict.MIXED) and judgment.chips.memory.state == "not found":
         smallest = _with_unit(judgment.chips.memory.smallest or math.nan, memory.form)
         yield sentence("knows the class", M=M, G=G, low=low, high=high, smallest=smallest)
+
+
+def _rests_on_perturbed_samples(judgment: RowJudgment) -> bool:
+    """Return whether residual knowledge was found at radii above 0 alone."""
+    above = [
+        (quantity, column.tau)
+        for quantities in judgment.findings.values()
+        for quantity, finding in quantities.items()
+        for column in finding.columns
+        if quantity != "G" and finding.form == "sample" and column.share > 0 and column.side == "above"
+    ]
+    found = judgment.verdict in (Verdict.FOUND, Verdict.MIXED) and bool(above)
+    return found and all(quantity == "r" and tau != 0 for quantity, tau in above)
 
 
 def chips(judgment: RowJudgment) -> list[Chip]:
@@ -187,7 +204,9 @@ def chips(judgment: RowJudgment) -> list[Chip]:
         sentence("no power")
         if confidence.smallest is None
         else sentence(
-            "power", smallest=_with_unit(confidence.smallest, form), quantity="an excess" if form == "class" else "r"
+            "power",
+            smallest=_with_unit(confidence.smallest, form),
+            quantity="an excess" if form == "class" else confidence.quantity,
         )
     )
     models = plural(confidence.retrained, "retrained model")
