@@ -79,8 +79,8 @@ SENTENCES = {
         "not of these samples. This audit can miss an M below {smallest}."
     ),
     "level alone": (
-        "This may be a difference of training: models that were trained for fewer epochs recognize perturbed samples more "
-        "often, too, and there was no fair comparison with held-out samples."
+        "This may be a difference of training: models that were trained for fewer epochs recognize perturbed samples "
+        "more often, too, and there was no fair comparison with held-out samples."
     ),
     "lost": "Its test accuracy is {points:.1f} points below the retrained models'.",
     "surrogates": (
