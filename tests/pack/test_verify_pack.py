@@ -59,7 +59,7 @@ def test_distribution_functions_are_those_of_the_worked_numbers():
     values = [float(row.rsplit("|", 2)[1]) for row in table[1].splitlines()]
     computed = [
         verify_pack.normal_quantile(0.975),
-        verify_pack.t_quantile(1 - 0.035 * 0.35 / 2, 8),
+        verify_pack.t_quantile(1 - 0.035 * 0.7 / 2, 8),
         verify_pack.t_quantile(0.95, 2),
         verify_pack.t_cdf(-3.863225437067589, 8),
         verify_pack.beta_quantile(0.025, 5.5, 6.25),

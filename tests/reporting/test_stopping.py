@@ -90,7 +90,7 @@ def test_radius_0_never_waits_for_draws():
 
 
 def test_memory_is_near_an_edge_upwards_only():
-    columns = Columns(1, np.full(1, 4), np.zeros(1), np.full(1, 0.02), np.array([0.15]), upwards=True)
+    columns = Columns(1, np.full(1, 4), np.zeros(1), np.full(1, 0.02), np.array([0.3]), downwards=False)
     part = comparison(columns, quantity="M")
     half = columns.half_floor
     up, down = Reach(part, half - 0.001, np.full(1, 0.01)).beyond()
