@@ -98,19 +98,20 @@ def planes(class_run: Run, random_run: Run) -> Figure:
 
 
 def power(run: Run) -> Figure:
-    """Return the smallest r that the first k seeds would have told from chance, and what was found."""
+    """Return the smallest r at radius 0 that the first k seeds would have told from chance, and what was found."""
     figure, (axes,) = _axes()
-    counts = list(range(2, len(run.seeds) + 1))
+    counts, radius_0 = list(range(2, len(run.seeds) + 1)), 1
     smallest = [
-        finding.columns[0].smallest if (finding := part.record.finding("original", NOISE)) else float("nan")
+        finding.columns[radius_0].smallest if (finding := part.record.finding("original", NOISE)) else float("nan")
         for part in (first_seeds(run, k) for k in counts)
     ]
     axes.plot(counts, smallest, marker="o", color=INK, label="smallest r found with 80 % power")
     for label, color in (("original", ORANGE), ("gd", BLUE)):
         finding = run.record.finding(label, NOISE)
         assert finding is not None
-        axes.axhline(finding.value(), color=color, lw=1.2, ls="--", label=f"{label}: r = {finding.value():.2f}")
-    axes.set(xlabel="seeds (a retrained model and a control each)", ylabel="r over all radii", xticks=counts)
+        r = finding.value(radius_0)
+        axes.axhline(r, color=color, lw=1.2, ls="--", label=f"{label}: r = {r:.2f}")
+    axes.set(xlabel="seeds (a retrained model and a control each)", ylabel="r at radius 0", xticks=counts)
     axes.legend(fontsize=8)
     return figure
 
