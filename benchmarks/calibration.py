@@ -1,6 +1,6 @@
 """How often a verdict is wrong: trials drawn from the pools of `pool.py`, judged by the rule.
 
-    python benchmarks/calibration.py FOLDER [--pools digits,wine] [--trials 1000] [--out website/calibration.json]
+    python benchmarks/calibration.py FOLDER [--pools digits,wine] [--trials 1000] [--verdicts] [--out FILE]
 
 Pools that are not in the folder yet are made first. A trial is a run of S seeds with k controls of each: original and
 rows of methods of S seeds of the pool, S (k + 1) of its retrained models as references and controls, and S more that
@@ -509,18 +509,19 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=Path("website/calibration.json"))
     parser.add_argument("--shares", help="of level, radius 0 and radii, instead of the rule's; give --out, too")
+    parser.add_argument("--verdicts", action="store_true", help="the tables of verdicts alone")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     if asked.shares:
         rule.LEVEL_SHARE, rule.RADIUS_0_SHARE, rule.RADII_SHARE = map(float, asked.shares.split(","))
     for name in asked.pools.split(","):
         if not (asked.folder / name / Results.FILE).exists():
-            make(name, asked.folder)
+            make(name, asked.folder, verdicts=asked.verdicts)
         pool = Pool.load(asked.folder, name)
-        lines = [*rule_lines(pool, asked.trials), *probe_lines(pool, max(1, asked.trials // 4))]
-        lines += difference_lines(pool, max(1, asked.trials // 5))
-        if POOLS[name].ensembles:
-            lines += ensembles(pool, asked.folder, max(1, asked.trials // 10))
+        lines = [*rule_lines(pool, asked.trials)]
+        if not asked.verdicts:
+            lines += [*probe_lines(pool, max(1, asked.trials // 4)), *difference_lines(pool, max(1, asked.trials // 5))]
+            lines += ensembles(pool, asked.folder, max(1, asked.trials // 10)) if POOLS[name].ensembles else []
         write(asked.out, lines)
         worst = max((line for line in lines if line[0] == "null"), key=lambda line: line[3])
         print(f"{name}: retrained models called out in at most {worst[3]:.1f} % ({worst[1]}, {worst[2]})", flush=True)

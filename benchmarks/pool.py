@@ -1,6 +1,6 @@
 """The models behind the calibration: retrained, original, unlearned, and trained for fewer or more epochs.
 
-    python benchmarks/pool.py FOLDER [NAME ...] [--workers 2] [--seeds 20]
+    python benchmarks/pool.py FOLDER [NAME ...] [--workers 2] [--seeds 20] [--verdicts]
     python benchmarks/pool.py FOLDER --stopping
 
 A pool is a run with many seeds, four controls of each, and a row for each method and each number of epochs. Such a
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +108,14 @@ def table(name: str, folder: Path) -> str:
     return str(path)
 
 
-def studies(name: str, folder: Path, seeds: int | None = None) -> dict[str, Study]:
-    """Return the studies of a pool by the name of their run: PGD has one of its own, because it needs few draws."""
+def studies(name: str, folder: Path, seeds: int | None = None, *, verdicts: bool = False) -> dict[str, Study]:
+    """Return the studies of a pool by the name of their run: PGD has one of its own, because it needs few draws.
+
+    For `verdicts` alone there is neither PGD nor any probe.
+    """
     pool = POOLS[name]
+    if verdicts:
+        pool = replace(pool, measures=(), pgd=False)
     changes = {"controls": CONTROLS, "relearn.epochs": 1, **pool.changes}
     if name in TABLES:
         changes["data.name"] = table(name, folder)
@@ -126,9 +131,9 @@ def studies(name: str, folder: Path, seeds: int | None = None) -> dict[str, Stud
     }
 
 
-def make(name: str, folder: Path, *, seeds: int | None = None, workers: int = 1) -> None:
+def make(name: str, folder: Path, *, seeds: int | None = None, workers: int = 1, verdicts: bool = False) -> None:
     """Compute what is missing of a pool, and write its records into the folder."""
-    for label, study in studies(name, folder, seeds).items():
+    for label, study in studies(name, folder, seeds, verdicts=verdicts).items():
         places = {"store": folder / "store", "out": folder / label}
         print(run(study, **places, resources=Resources(workers=workers), gallery=False), flush=True)
 
@@ -156,13 +161,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"of {', '.join(POOLS)}; default: all but {QUICK}")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seeds", type=int, help="fewer or more than the pool's own")
+    parser.add_argument("--verdicts", action="store_true", help="neither PGD nor probes")
     parser.add_argument("--stopping", action="store_true", help="compare --until verdict with all draws")
     asked = parser.parse_args()
     if asked.stopping:
         print(stopping(asked.folder))
         return
     for name in asked.names or [name for name in POOLS if name != QUICK]:
-        make(name, asked.folder, seeds=asked.seeds, workers=asked.workers)
+        make(name, asked.folder, seeds=asked.seeds, workers=asked.workers, verdicts=asked.verdicts)
 
 
 if __name__ == "__main__":

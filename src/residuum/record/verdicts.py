@@ -49,7 +49,7 @@ class Verdict(Conclusion):
     FOUND = (
         "FOUND",
         "residual knowledge found",
-        "the model recognizes perturbed forgotten samples more often than retraining explains.",
+        "the model recognizes forgotten samples more often than retraining explains, or remembers them.",
     )
     MIXED = ("MIXED", "mixed", "residual knowledge was found, and the model is over-forgotten as well.")
     OVER_FORGOTTEN = (
