@@ -229,7 +229,7 @@ class Comparisons:
 
     def telling_column(self) -> Place | None:
         """Return the level or radius 0 of r that would show the smallest excess; M where neither shows any."""
-        places = {}
+        places: dict[tuple[bool, float, int], tuple[Comparison, int]] = {}
         for part in self.judged:
             for k, tau in enumerate(part.column_taus):
                 if not tau and (value := part.smallest[k]) is not None:
