@@ -217,7 +217,7 @@ def demo_folder(tmp_path_factory):
             class_names=(HOSTILE_CLASS,),
             gallery=True,
             draws=40,
-            samples=12,
+            samples=30,
         ),
         folder,
     )

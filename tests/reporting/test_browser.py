@@ -276,10 +276,10 @@ def test_samples_are_found_by_their_id(open_page):
     table = page.locator("#samples table")
     assert not table.is_visible()
     page.locator("summary", has_text="The forgotten samples one by one").click()
-    assert table.locator("tbody tr:visible").count() == 12
+    assert table.locator("tbody tr:visible").count() == 30
     page.locator("#samples input").fill("0007")
     assert table.locator("tbody tr:visible").count() == 1
     assert "0007" in table.locator("tbody tr:visible th").inner_text()
-    assert page.locator("#samples [role=status]").inner_text() == "1 of 12 samples"
+    assert page.locator("#samples [role=status]").inner_text() == "1 of 30 samples"
     page.locator("#samples input").fill("nothing")
-    assert page.locator("#samples [role=status]").inner_text() == "0 of 12 samples"
+    assert page.locator("#samples [role=status]").inner_text() == "0 of 30 samples"
