@@ -83,8 +83,8 @@ def error_shares(
     of radius 0 where that was not audited. A single radius and the level are the same test, so both have the sum of
     their shares. Without any perturbation radius 0 has all.
 
-    >>> error_shares(5, 1)
-    Shares(level=0.2, radius_0=0.7, radius=0.02, memory=0.3)
+    >>> error_shares(5, 1)  # doctest: +ELLIPSIS
+    Shares(level=0.2, radius_0=0.7, radius=0.02, memory=0.3...)
     >>> error_shares(1, 2, memory=False)
     Shares(level=0.15, radius_0=0.7, radius=0.15, memory=0.0)
     >>> error_shares(6, 0).radius_0
