@@ -176,6 +176,7 @@ def _line(cells: Iterable[str]) -> str:
 
 SHORT = ["model", "verdict", "r", "M", "unlearn acc. %", "test acc. %", "average gap"]
 THREE_SEEDS = [*SHORT[:3], "G", *SHORT[3:], "cost %"]
+FULL_SIZE = ["model", "r", "M", "unlearn acc. %", "retain acc. %", "test acc. %", "average gap", "cost %"]
 FIVE = ["original", "scrub", "rurk", "soft_reset", "control"]
 TABLES: dict[str, Callable[[], str]] = {
     "digits": on_both_scenarios,
@@ -192,6 +193,7 @@ TABLES: dict[str, Callable[[], str]] = {
     ),
     "small-cifar5 short": partial(selected, "small-cifar5", SHORT),
     "cifar10-seeds": partial(selected, "small-cifar5-seeds", THREE_SEEDS),
+    "cifar10-full": partial(selected, "cifar10", FULL_SIZE, table=("beside",)),
     "cifar10-fgsm": partial(
         selected, "small-cifar5-fgsm", rows=[*FIVE, "*retraining explains*"], table=["radii", "fgsm:target=true"]
     ),
