@@ -197,13 +197,14 @@ def in_order(source: Source, class_names: Sequence[str] | None) -> Source:
 
     Where all names are others, they rename the classes.
     """
-    own, names = source.class_names, tuple(class_names or ())
-    if own is None or names == own or set(names).isdisjoint(own):
+    classes, names = source.class_names, tuple(class_names or ())
+    if classes is None or names == classes or set(names).isdisjoint(classes):
         return source
     if source.items is not None:
+        expected = f"expected the order of the data set, {', '.join(classes)}, because your training function gets its"
         raise InputError(
-            f"class_names: expected the order of the data set, {', '.join(own)}, because your training function gets "
-            f"its labels, got {', '.join(names)}; leave class_names out, or number the data set's classes in this order"
+            f"class_names: {expected} labels, got {', '.join(names)}; leave class_names out, or number the data set's "
+            "classes in this order"
         )
     return replace(source, samples=_numbered(source, checked_class_names(names), "class_names"), class_names=names)
 
