@@ -185,8 +185,8 @@ def _rests_on_perturbed_samples(judgment: RowJudgment) -> bool:
         for column in finding.columns
         if quantity != "G" and finding.form == "sample" and column.share > 0 and column.side == "above"
     ]
-    found = judgment.verdict in (Verdict.FOUND, Verdict.MIXED) and bool(above)
-    return found and all(quantity == "r" and tau != 0 for quantity, tau in above)
+    has_excess = judgment.verdict in (Verdict.FOUND, Verdict.MIXED) and bool(above)
+    return has_excess and all(quantity == "r" and tau != 0 for quantity, tau in above)
 
 
 def chips(judgment: RowJudgment) -> list[Chip]:
