@@ -111,11 +111,11 @@ def table(name: str, folder: Path) -> str:
 def studies(name: str, folder: Path, seeds: int | None = None, *, verdicts: bool = False) -> dict[str, Study]:
     """Return the studies of a pool by the name of their run: PGD has one of its own, because it needs few draws.
 
-    For `verdicts` alone there is neither PGD nor any probe.
+    For `verdicts` alone nothing is probed.
     """
     pool = POOLS[name]
     if verdicts:
-        pool = replace(pool, measures=(), pgd=False)
+        pool = replace(pool, measures=())
     changes = {"controls": CONTROLS, "relearn.epochs": 1, **pool.changes}
     if name in TABLES:
         changes["data.name"] = table(name, folder)
@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"of {', '.join(POOLS)}; default: all but {QUICK}")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seeds", type=int, help="fewer or more than the pool's own")
-    parser.add_argument("--verdicts", action="store_true", help="neither PGD nor probes")
+    parser.add_argument("--verdicts", action="store_true", help="no probes")
     parser.add_argument("--stopping", action="store_true", help="compare --until verdict with all draws")
     asked = parser.parse_args()
     if asked.stopping:
