@@ -1,7 +1,7 @@
 """Settings of the digits scenario on development seeds: what `tune` picks without re-train, and what re-train says.
 
     python benchmarks/tune_digits.py [METHOD ...] [--grid "keep=0.2,0.3 epochs=12" ...] [--seeds ...] [--points 1.5]
-                                   [--store FOLDER] [--json FILE] [--figure FILE.svg]
+                                   [--store FOLDER] [--json FILE]
 
 Development seeds are 1 to 10 without 7, which is one of the seeds that are reported; no test image is looked at. Every
 method gets its grid (GRIDS, or for a single one --grid). `tune` chooses first, by models trained briefly without the
@@ -9,8 +9,7 @@ forgotten samples. Then all settings are compared with re-train: the best is the
 and radii of |r - 1| among those whose mean validation accuracy is at most --points below re-train's. soft_reset is
 meant to be cheap, and its weak side is accuracy: the demo has, among those of at most 30 % of the cost and within one
 standard error of the smallest distance of these, the one with the best validation accuracy. The last lines say how much
-worse tune's pick is than the best of its grid. --figure draws mean |r - 1| against cost: the best of each method, and
-the dial of soft_reset.
+worse tune's pick is than the best of its grid.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ from residuum.tuning import Scores, Tuning, planned, read_scores, scored, with_p
 DRAWS = 40
 CHEAP = 0.3  # of re-training's passes
 INNOCENTS, EPOCHS = 2, 10  # tune's defaults here
-TICKS = (0, 1, 3, 10, 25, 50, 100, 400)  # per cent
 ROLES = ("retrain", "original", "control")
 SOFTENED = "lr=0.05 batch_size=64 epochs=10 schedule_epochs=10 tau=0.3 spread=uniform cap=validation"
 GRIDS = {  # one product of fields for each text
@@ -142,44 +140,6 @@ def line(label: str, row: dict[str, Any]) -> str:
     )
 
 
-def draw(results: dict[str, Any], path: Path) -> None:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    mpl.rcParams["svg.hashsalt"] = "residuum"
-    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    soft = results.get("soft_reset", {"rows": {}})
-    tried = soft["rows"]
-    dial = {label: row for label, row in tried.items() if " epochs " in label}
-    shares = sorted({label.split()[2] for label in dial}, key=float)
-    for share in shares:
-        own = sorted((100 * row["cost"], row["distance"]) for label, row in dial.items() if label.split()[2] == share)
-        look = {"ms": 3, "lw": 1, "color": mpl.colormaps["viridis"](0.9 * float(share))}
-        axes.plot(*zip(*own, strict=True), "o-", label=f"keep {share}", **look)
-    tops = {
-        f"{name}*" if "keep" in own["best"] else name: own["rows"][own["best"]]
-        for name, own in results.items()
-        if own.get("best") and name != "soft_reset"
-    } | {role: results["roles"][role] for role in ("original", "control")}
-    if soft.get("chosen"):
-        tops["soft_reset, chosen"] = tried[soft["chosen"]]
-    for number, (name, row) in enumerate(sorted(tops.items(), key=lambda item: (item[1]["cost"], item[1]["distance"]))):
-        at = (100 * row["cost"], row["distance"])
-        axes.plot(*at, "s", ms=4, color="#444")
-        axes.annotate(name, at, xytext=(4, 3 if number % 2 else -8), textcoords="offset points", fontsize=7)
-    axes.set_xscale("symlog", linthresh=1.0)
-    axes.set_xticks(TICKS, map(str, TICKS))
-    axes.set_xlim(0, 1000)
-    axes.set(
-        xlabel="cost, % of re-training's passes; * softened start",
-        ylabel="mean |r - 1| over seeds and radii",
-        ylim=(0, None),
-    )
-    axes.legend(title="soft_reset", fontsize=7, title_fontsize=7)
-    figure.savefig(path, metadata={"Date": None})
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*", default=list(GRIDS))
@@ -188,7 +148,6 @@ def main() -> None:
     parser.add_argument("--points", type=float, default=1.5, help="of validation accuracy that may be lost")
     parser.add_argument("--store", type=Path, default=Path(".residuum/store"))
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--figure", type=Path)
     arguments = parser.parse_args()
     if arguments.grid and len(arguments.methods) != 1:
         parser.error(f"expected one METHOD beside --grid, got {len(arguments.methods)}")
@@ -215,8 +174,6 @@ def main() -> None:
             print(f"tune: {own['picked']}: |r-1| {ratio}, for {100 * own['cost']:.0f} % of a re-training", flush=True)
         if arguments.json:
             arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    if arguments.figure:
-        draw(results, arguments.figure)
 
 
 if __name__ == "__main__":
