@@ -1,7 +1,8 @@
 """Screenshots of a report for the documentation, light and dark: python benchmarks/screenshots.py RUN [OUT].
 
-Writes OUT/report-light.png, report-dark.png and verdict.png, the answer alone (OUT is docs/images by default), from
-RUN/report.html, which `residuum run` or `residuum report` has made. Needs playwright and a chromium.
+Writes OUT/report-light.png and report-dark.png, and of the answer alone verdict.png and verdict-dark.png (OUT is
+docs/images by default), from RUN/report.html, which `residuum run` or `residuum report` has made. Needs playwright and
+a chromium.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ def main(run: str, out: str = "docs/images") -> None:
         sys.exit(f"expected a chromium and {page}; make the page with `residuum report {run}`")
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=FLAGS)
-        for name, scheme in (("report-light", "light"), ("report-dark", "dark"), ("verdict", "light")):
-            print(shoot(browser, page, folder / f"{name}.png", scheme))
+        for light, dark in (("report-light", "report-dark"), ("verdict", "verdict-dark")):
+            print(shoot(browser, page, folder / f"{light}.png", "light"))
+            print(shoot(browser, page, folder / f"{dark}.png", "dark"))
         browser.close()
 
 
@@ -34,7 +36,7 @@ def shoot(browser: Browser, page: Path, target: Path, scheme: Literal["light", "
     """Open the page and take what a window shows; of the verdict, the answer down to the end of its picture."""
     tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=scheme)
     tab.goto(page.as_uri())
-    if target.stem == "verdict":
+    if target.stem.startswith("verdict"):
         first, last = (tab.locator(what).first.bounding_box() for what in ("#answer div:has(> h1)", "table.picture"))
         if not first or not last:
             sys.exit(f"expected an answer with a picture in {page}")

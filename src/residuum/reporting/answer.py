@@ -14,7 +14,7 @@ from residuum.record.run import Run
 from residuum.reporting import wording
 from residuum.reporting.glossary import ANSWERS, NEXT, PAGE
 
-BAD = ("found", "lost", "more than retraining", "less than retraining", "cannot tell")  # states that are counted
+BAD = ("found", "lost", "more than expected", "less than expected", "cannot tell")  # states that are counted
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,9 @@ def _chips(run: Run, label: str) -> Iterator[Chip]:
         yield Chip(PAGE["class"], "cannot tell", "unclear", PAGE["class_cannot_tell"])
     else:
         explained = _explained([amount(end) for end in knowledge.floor()])
-        state = f"{'more than' if knowledge.above else 'less than' if knowledge.below else 'as in'} retraining"
+        state = f"{'more than' if knowledge.above else 'less than' if knowledge.below else 'as'} expected"
         text = PAGE["class_text"].format(value=amount(knowledge.value()), explained=explained)
-        tone = "none" if state == "as in retraining" else "unclear"
+        tone = "none" if state == "as expected" else "unclear"
         yield Chip(PAGE["class"], state, tone, text, explained)
     utility, explained = chips.utility, _explained(_accuracies(run))
     accuracy = run.rows[label].summary.test_accuracy
