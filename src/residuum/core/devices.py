@@ -200,15 +200,15 @@ def report_share(share: str) -> None:
 
 
 @contextmanager
-def connected(*, during_backward: bool = False) -> Iterator[None]:
+def connected(*, computing: bool = False) -> Iterator[None]:
     """Turn the many ways in which a broken connection shows into one error.
 
-    A backward pass may fail for other reasons, so there the error has to name the connection.
+    Where the body is `computing` too, it may fail for other reasons, so there the error has to name the connection.
     """
     try:
         yield
     except RuntimeError as error:  # gloo raises it, and torch's DistError is one
-        if during_backward and not re.search("gloo|nccl|connection", str(error), re.IGNORECASE):
+        if computing and not re.search("gloo|nccl|connection", str(error), re.IGNORECASE):
             raise
         text = "another process of this run ended or cannot be reached"
         raise LostProcessError(f"{text}; finished stages are in the store, and the same command resumes") from error

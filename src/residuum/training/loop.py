@@ -285,7 +285,10 @@ class SharedTraining:
 
     def loss(self, compute: Callable[[], Tensor]) -> Tensor:
         """Return the loss of this process's shard, computed in the precision of the run."""
-        loss: Tensor = self._loss(compute) if self.fabric else compute()
+        if self.fabric is None:
+            return compute()
+        with devices.connected(computing=True):  # DDP first exchanges the running statistics
+            loss: Tensor = self._loss(compute)
         return loss
 
     def backward(self, loss: Tensor) -> float:
@@ -293,7 +296,7 @@ class SharedTraining:
         if self.fabric is None:
             torch.autograd.backward(loss)
             return loss.item()
-        with devices.connected(during_backward=True):
+        with devices.connected(computing=True):
             self.fabric.backward(loss)
         return devices.all_reduce(loss.detach().float(), "mean").item()
 
