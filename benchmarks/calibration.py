@@ -32,7 +32,7 @@ from residuum.auditing.statistics import CHANCE, SIGNIFICANCE, Classes, rank
 from residuum.core.roles import Role, trained_roles
 from residuum.judging import judged_record, rule
 from residuum.judging.chips import differences
-from residuum.judging.findings import PARTS, scale_of
+from residuum.judging.findings import PARTS, is_untargeted, scale_of
 from residuum.judging.rule import Columns, counts_upwards, error_shares, half_sample, scores, verdict_of
 from residuum.metrics import summarize
 from residuum.models import forward, load_weights
@@ -107,6 +107,11 @@ class Pool:
         audits = [self.record.methods[label].audits(perturbation) for label in self.labels]
         found = [[audit.recognition_rates(part)[:2] for audit in of_row] for of_row in audits]
         return found[0][0][0], np.clip(np.array([[rates for _, rates in of_row] for of_row in found], np.float64), 0, 1)
+
+    def untargeted(self, perturbation: str) -> bool:
+        """Return whether the perturbation is an attack that only makes models wrong, in sample form."""
+        audit = self.record.methods[self.labels[0]].audits(perturbation)[0]
+        return self.record.scenario.form == "sample" and is_untargeted(audit)
 
     def taus(self, perturbation: str) -> list[float]:
         """Return the radii of a perturbation."""
@@ -217,18 +222,20 @@ class Judged:
         """Return the columns with their shares where these perturbations, (trials, P), are not blind."""
         shared, form = [], self.pool.record.scenario.form
         heldout = {part.perturbation for part in self.unshared if part.quantity == "M"}
+        remembered = np.array([name in heldout and not self.pool.untargeted(name) for name in self.perturbations])
         for part in self.unshared:
-            taus, memory = self.pool.taus(part.perturbation), part.perturbation in heldout
-            radii = sum(tau > 0 for tau in taus)
-            sees = seeing[:, self.perturbations.index(part.perturbation)]
+            taus, place = self.pool.taus(part.perturbation), self.perturbations.index(part.perturbation)
+            radii, memory, sees = sum(tau > 0 for tau in taus), bool(remembered[place]), seeing[:, place]
             shares = np.zeros(part.columns.shares.shape)
-            for number in np.unique(seeing.sum(1)):
-                of = error_shares(radii, int(number), form=form, memory=memory)
+            numbers = np.stack([seeing.sum(1), (seeing & remembered).sum(1)], axis=1)
+            for number, together in np.unique(numbers, axis=0):
+                of = error_shares(radii, int(number), form=form, memory=max(int(together), 1) * memory)
                 by_column = [of.level, *np.where(part.above_0[1:], of.radius, of.radius_0)]
-                rows = seeing.sum(1) == number
+                rows = (numbers == (number, together)).all(1)
                 shares[rows] = by_column if part.quantity == "r" else of.memory
             shares = np.where(part.above_0 & ~sees[:, None], 0.0, shares)
-            upwards = [counts_upwards(tau, radii, form=form, memory=memory) for tau in (None, *taus)]
+            given = {"form": form, "memory": memory, "untargeted": self.pool.untargeted(part.perturbation)}
+            upwards = [counts_upwards(tau, radii, **given) for tau in (None, *taus)]
             counted = np.array(upwards) if part.quantity == "r" else True
             shared.append(replace(part, columns=replace(part.columns, shares=shares, upwards=counted)))
         return shared

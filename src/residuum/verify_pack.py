@@ -32,7 +32,7 @@ from urllib.parse import unquote
 Json = Any
 Pair = tuple[Json, Json]
 
-PACK_SCHEMA, RECORD_SCHEMA, RULE_VERSION = "residuum.pack/4", "residuum.results/4", 4
+PACK_SCHEMA, RECORD_SCHEMA, RULE_VERSION = "residuum.pack/4", "residuum.results/4", 5
 MOST_MEMBERS, MOST_DIRECTORY, MOST_MEMBER, MOST_TOTAL = 4000, 2**20, 16 * 2**20, 256 * 2**20
 MOST_RATIO, ALWAYS_ALLOWED, MOST_BRACKETS, MOST_IN_RECORD, PIECE = 50, 16 * 2**20, 500_000, 200_000, 2**20
 MOST_ROWS, MOST_SEEDS, MOST_STEPS = 500, 5_000, 3_000_000
@@ -400,6 +400,7 @@ class Audit:
 
     def __init__(self, settings: dict[str, Json], forget: Counts, heldout: Counts | None) -> None:
         self.c, self.crafted_on = settings["confidence"], settings.get("crafted_on")
+        self.untargeted = self.crafted_on is not None and settings.get("target", "untargeted") == "untargeted"
         self.enumerated = bool(settings.get("enumerated"))
         self.z = normal_quantile((1 + self.c) / 2)
         self.forget, self.taus, self.samples = forget, forget.taus, len(forget.ids)
@@ -569,6 +570,7 @@ class Part:
         controls = [run.audits(label, name) for label in run.labels("control")]
         self.seeds, self.taus, self.crafted_on = len(controls[0]), controls[0][0].taus, controls[0][0].crafted_on
         self.attacked = run.audits(run.labels("reference")[0], name) if self.crafted_on == "unlearned" else []
+        self.untargeted = self.form == "sample" and controls[0][0].untargeted
         rates = [self._rates(audits) for audits in controls]
         sizes = {len(audits) for audits in [*controls, self.attacked or controls[0]]}
         samples = {tuple(of.samples for of in row) for row in rates}
@@ -717,18 +719,21 @@ class Run:
 
     def _share(self, seeing: set[str], *, every_side: bool = False) -> None:
         """Give every column its share of the error, and say which sides of it are evidence."""
+        remembered = {of for of, q in self.parts if q == "M" and self.fair and not self.parts[of, q].untargeted}
         for (name, quantity), part in self.parts.items():
             radii, p, sees = sum(tau > 0 for tau in part.taus), max(len(seeing), 1), name in seeing
-            judged, in_class = (name, "M") in self.parts and self.fair, self.form == "class"
+            judged, in_class = name in remembered, self.form == "class"
             level = LEVEL + (0 if 0 in part.taus else RADIUS_0)
             memory = 0.0 if not judged else RADII if in_class else level + RADII
             single = level + RADII - (memory if in_class else 0)
             level, each = (single, single) if radii == 1 else (level, RADII / radii)
             zero = RADIUS_0 if seeing else 1.0
             columns = [level / p * sees, *(each / p * sees if tau > 0 else zero for tau in part.taus)]
-            part.shares = {"r": columns, "G": columns[:1], "M": [memory / p * sees]}[quantity]
+            part.shares = {"r": columns, "G": columns[:1], "M": [memory / max(len(remembered & seeing), 1) * sees]}[
+                quantity
+            ]
             if quantity == "r":
-                above = every_side or not judged
+                above = every_side or not (judged or part.untargeted)
                 radius = above or (in_class and radii == 1)
                 part.sides = [(above or in_class, True), *((radius or tau == 0, True) for tau in part.taus)]
 

@@ -69,9 +69,15 @@ class Plain:
     def audits(self, row, name):
         return [seed["audits"][name] for seed in row["per_seed"].values()]
 
+    def untargeted(self, name):
+        settings = self.audits(self.controls[0], name)[0]["settings"]
+        attack = settings.get("crafted_on") is not None and settings.get("target") in (None, "untargeted")
+        return attack and self.form == "sample"
+
     def share_out(self, seeing, names=None):
         """Divide the error among the columns (perturbation, quantity, radius); some count on one side only."""
         self.shares, self.one_sided = {}, {}
+        remembering = len([name for name in seeing if not self.untargeted(name)])
         for name in names or seeing:
             first = self.audits(self.controls[0], name)[0]
             above = [tau for tau in first["taus"] if tau > 0]
@@ -79,7 +85,9 @@ class Plain:
             if name in seeing:
                 level, radii = LEVEL + (0 if 0 in first["taus"] else RADIUS_0), RADII
                 memory = 0
-                if heldout and self.form == "class":
+                if self.untargeted(name):
+                    self.one_sided |= {(name, "r", tau): "below" for tau in (None, *above)}
+                elif heldout and self.form == "class":
                     memory, radii = RADII, 0 if len(above) == 1 else RADII
                 elif heldout:
                     memory = level + RADII
@@ -88,8 +96,8 @@ class Plain:
                 self.shares[name, "r", None] = level / len(seeing)
                 for tau in above:
                     self.shares[name, "r", tau] = (level if len(above) == 1 else radii / len(above)) / len(seeing)
-                if heldout:
-                    self.shares[name, "M", None] = memory / len(seeing)
+                if memory:
+                    self.shares[name, "M", None] = memory / remembering
                     self.one_sided[name, "M", None] = "above"
                     if self.form == "sample":
                         self.one_sided[name, "r", None] = "below"

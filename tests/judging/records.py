@@ -6,6 +6,7 @@ from residuum.core.roles import Role, trained_roles
 from residuum.record import Results
 
 TAUS = {"gaussian": [0.0, 0.1, 0.2, 0.3], "pgd": [0.0, 0.05], "shift": [0.0, 1.0, 2.0]}
+TARGETS = {"gaussian": {"target": "true"}, "pgd": {"target": "untargeted"}, "shift": {}}  # where inputs are crafted
 SAMPLES, HELD_OUT = 40, 60
 
 
@@ -14,12 +15,12 @@ def curve(values):
     return {"value": values, "low": values, "high": values}
 
 
-def audit(taus, model, reference, crafted, aside):
+def audit(taus, model, reference, crafted, aside, target):
     return {
         "taus": taus,
         "draws": [1, *[100] * (len(taus) - 1)],
         "samples": SAMPLES,
-        "settings": {"confidence": 0.95, "crafted_on": crafted},
+        "settings": {"confidence": 0.95, "crafted_on": crafted, **(target if crafted else {})},
         "residual_knowledge": {"pooled": [1.0] * len(taus), "low": [1.0] * len(taus), "high": [1.0] * len(taus)},
         "difference": curve(model - reference),
         "unlearn_accuracy": curve(1 - model),
@@ -53,7 +54,7 @@ def record_of(rng, names, *, form, crafted, heldout, seeds, controls):
                 model = references[s, name] if label == "retrain" else rates(label, s, name, lift)
                 own = asides[s, name] if label == "retrain" else rates(label, s, name, None)
                 aside = (own, asides[s, name]) if heldout else None
-                audits[name] = audit(TAUS[name], model, references[s, name], crafted, aside)
+                audits[name] = audit(TAUS[name], model, references[s, name], crafted, aside, TARGETS[name])
             metrics = {"retain_accuracy": 99.0, "unlearn_accuracy": 30.0, "test_accuracy": 90.0, "mia_accuracy": 30.0}
             per_seed[str(s)] = {"audits": audits, "metrics": metrics}
         methods[label] = {"role": str(roles.get(label, Role.METHOD)), "method": label, "per_seed": per_seed}

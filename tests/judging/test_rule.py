@@ -190,14 +190,14 @@ def test_half_a_sample_is_the_larger_distance_of_two_scores(scale):
 @pytest.mark.parametrize("radius_0", [True, False])
 @pytest.mark.parametrize("perturbations", [1, 2, 5])
 def test_the_shares_of_the_error_add_up_on_both_sides(form, memory, radius_0, perturbations):
-    given = {"form": form, "memory": memory}
-    share = error_shares(RADII, perturbations, radius_0=radius_0, **given)
+    given, many = {"form": form, "memory": memory}, perturbations * memory
+    share = error_shares(RADII, perturbations, form=form, memory=many, radius_0=radius_0)
     level, radius = (counts_upwards(tau, RADII, **given) for tau in (None, 0.1))
     above = share.level * level + RADII * share.radius * radius + share.memory
     below = share.level + RADII * share.radius
     for of_one in (above, below):
         assert perturbations * of_one + share.radius_0 == pytest.approx(1)
-    single = error_shares(1, perturbations, radius_0=radius_0, **given)
+    single = error_shares(1, perturbations, form=form, memory=many, radius_0=radius_0)
     level, radius = (counts_upwards(tau, 1, **given) for tau in (None, 0.1))
     assert (single.level, level) == (single.radius, radius)  # the same test
     assert perturbations * (single.level * level + single.memory) + single.radius_0 == pytest.approx(1)

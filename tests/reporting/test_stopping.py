@@ -12,7 +12,7 @@ from residuum.record import Audit
 
 N, T, DONE, MOST = 44, 3, 20, 100
 TAUS = (0.1, 0.2, 0.3)
-SHARES = error_shares(T, 1, memory=False, radius_0=False)
+SHARES = error_shares(T, 1, memory=0, radius_0=False)
 
 
 def comparison(columns, **more):

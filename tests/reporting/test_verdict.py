@@ -49,7 +49,11 @@ def curve(values):
     return {"value": values, "low": values, "high": values}
 
 
-def audit(own, reference, heldout=None, crafted=None):
+NOT_CRAFTED, REFERENCE = {"crafted_on": None}, {"crafted_on": "reference", "target": "true"}
+TRUE, UNTARGETED = ({"crafted_on": "unlearned", "target": target} for target in ("true", "untargeted"))
+
+
+def audit(own, reference, heldout=None, crafted=NOT_CRAFTED):
     """An audit with these shares right; two are those at radii above 0. Held-out samples have (own, reference)."""
     own, reference = ([p] * 3 if np.isscalar(p) else [*p[: 3 - len(p)], *p] for p in (own, reference))
     ratios = [None if b == 0 else a / b for a, b in zip(own, reference, strict=True)]
@@ -58,7 +62,7 @@ def audit(own, reference, heldout=None, crafted=None):
         "taus": TAUS,
         "draws": [1, 100, 100],
         "samples": SAMPLES,
-        "settings": {"confidence": 0.95, "enumerated": False, "crafted_on": crafted},
+        "settings": {"confidence": 0.95, "enumerated": False, **crafted},
         "residual_knowledge": {"pooled": ratios, "low": ratios, "high": ratios},
         "difference": curve([a - b for a, b in zip(own, reference, strict=True)]),
         "unlearn_accuracy": curve([1 - a for a in own]),
@@ -86,7 +90,7 @@ def run_of(
     base=0.8,
     original=0.95,
     form="sample",
-    crafted=None,
+    crafted=NOT_CRAFTED,
     heldout=None,
     seen=None,
     memory=True,
@@ -132,21 +136,29 @@ CASES = {
     "right more often on the samples themselves": (lambda: run_of([0.97, 0.8, 0.8]), FOUND),
     "right less often on the samples themselves": (lambda: run_of([0.6, 0.8, 0.8]), OVER),
     "M alone": (lambda: run_of(0.8, heldout=(0.6, 0.8)), FOUND),
+    "M under an untargeted attack": (lambda: run_of(0.8, heldout=(0.6, 0.8), crafted=UNTARGETED), NOT_DETECTED),
+    "M under an attack towards the label": (lambda: run_of(0.8, heldout=(0.6, 0.8), crafted=TRUE), FOUND),
+    "attacked samples alone": (lambda: run_of([0.8, 0.97, 0.97], crafted=UNTARGETED), NOT_DETECTED),
+    "attacked samples alone, without held-out samples": (
+        lambda: run_of([0.8, 0.97, 0.97], memory=False, crafted=UNTARGETED),
+        NOT_DETECTED,
+    ),
+    "less often under an untargeted attack": (lambda: run_of([0.8, 0.6, 0.6], crafted=UNTARGETED), OVER),
     "M below counts for nothing": (lambda: run_of(0.8, heldout=(1.0, 0.8)), NOT_DETECTED),
     "lost test accuracy is no verdict": (lambda: run_of(0.8, test=80.0), NOT_DETECTED),
     "remembers and lost utility": (lambda: run_of(0.95, test=80.0), FOUND),
     "one seed, one control": (lambda: run_of(0.95, seeds=1), INCONCLUSIVE),
     "one seed, four controls": (lambda: run_of(0.95, seeds=1, controls=4), FOUND),
     "no control": (lambda: run_of(0.95, controls=0), INCONCLUSIVE),
-    "attacked, one seed, one control": (lambda: run_of(0.95, seeds=1, crafted="unlearned"), INCONCLUSIVE),
-    "attacked, one seed, four controls": (lambda: run_of(0.95, seeds=1, controls=4, crafted="unlearned"), FOUND),
-    "attacked, three seeds": (lambda: run_of(0.95, crafted="unlearned"), FOUND),
+    "attacked, one seed, one control": (lambda: run_of(0.95, seeds=1, crafted=TRUE), INCONCLUSIVE),
+    "attacked, one seed, four controls": (lambda: run_of(0.95, seeds=1, controls=4, crafted=TRUE), FOUND),
+    "attacked, three seeds": (lambda: run_of(0.95, crafted=TRUE), FOUND),
     "re-train attacked, two controls, but three at radius 0": (
-        lambda: run_of(1, seeds=1, controls=2, crafted="reference"),
+        lambda: run_of(1, seeds=1, controls=2, crafted=REFERENCE),
         FOUND,
     ),
-    "re-train attacked, one control": (lambda: run_of(1, seeds=1, crafted="reference"), INCONCLUSIVE),
-    "re-train attacked, three seeds": (lambda: run_of(0.95, crafted="reference"), FOUND),
+    "re-train attacked, one control": (lambda: run_of(1, seeds=1, crafted=REFERENCE), INCONCLUSIVE),
+    "re-train attacked, three seeds": (lambda: run_of(0.95, crafted=REFERENCE), FOUND),
     "the original could not have been seen": (lambda: run_of(0.8, original=0.81), INCONCLUSIVE),
     "the original is plain at one radius only": (lambda: run_of(0.8, original=[0.86, 0.776]), NOT_DETECTED),
     "every radius blind: all are always right": (lambda: run_of(1.0, base=0.99, original=1.0), INCONCLUSIVE),
@@ -193,24 +205,24 @@ def shown_instead(run, label, own, reference, crafted):
 
 def test_models_that_are_attacked_themselves_are_compared_with_a_reference_that_is_too():
     """Re-trained models are right on 0.4 of inputs crafted on themselves: 0.4 is like re-train although r is 0.5."""
-    run = run_of(0.4, crafted="unlearned")
+    run = run_of(0.4, crafted=TRUE)
     assert run.verdicts["m"].verdict == OVER
-    alike = shown_instead(shown_instead(run, "control", 0.4, 0.8, "unlearned"), "retrain", 0.4, 0.4, "unlearned")
+    alike = shown_instead(shown_instead(run, "control", 0.4, 0.8, TRUE), "retrain", 0.4, 0.4, TRUE)
     verdict = alike.verdicts["m"]
     assert verdict.verdict == NOT_DETECTED
     assert verdict.finding.value() == pytest.approx(1, abs=0.001)
     assert verdict.finding.retrained == 6
     assert verdict.finding.neutral == 1
-    over = run_of([0.8, 0.4, 0.4], crafted="unlearned")
+    over = run_of([0.8, 0.4, 0.4], crafted=TRUE)
     assert "each on forgotten samples perturbed to attack itself" in verdict_sentence(over, over.verdicts["m"])
-    assert run_of(0.97, crafted="unlearned").verdicts["m"].verdict == FOUND
+    assert run_of(0.97, crafted=TRUE).verdicts["m"].verdict == FOUND
     assert ["attack itself" in picture_of(each).title for each in (alike, run_of(0.8))] == [True, False]
 
 
 def test_where_the_reference_is_attacked_neutral_is_what_controls_show():
-    run = run_of(0.97, base=0.4, crafted="reference")
+    run = run_of(0.97, base=0.4, crafted=REFERENCE)
     assert run.verdicts["m"].verdict == FOUND
-    alike = shown_instead(run, "control", 0.97, 0.4, "reference")
+    alike = shown_instead(run, "control", 0.97, 0.4, REFERENCE)
     finding = alike.record.finding("m", "gaussian")
     assert not finding.columns[0].side
     assert [column.retrained for column in finding.columns] == [3, 6, 3, 3]  # nothing is crafted at radius 0
@@ -220,7 +232,7 @@ def test_where_the_reference_is_attacked_neutral_is_what_controls_show():
 
 def test_the_floor_of_r_under_attack_is_what_controls_show():
     """The bar judges shares of models attacked themselves; r is of one model's inputs and has another range."""
-    run = shown_instead(run_of(0.4, crafted="unlearned"), "control", 0.4, 0.8, "unlearned")
+    run = shown_instead(run_of(0.4, crafted=TRUE), "control", 0.4, 0.8, TRUE)
     floor = noise_floor(run.record, "gaussian", "pooled")
     assert (floor.low[1], floor.high[1]) == pytest.approx((0.39 / 0.8, 0.41 / 0.8))
 

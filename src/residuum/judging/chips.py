@@ -43,7 +43,7 @@ def chips_of(record: Results, row: Row, judgment: RowJudgment, comparisons: Comp
     telling = judgment.finding_of(place.perturbation, place.quantity) if place else None
     levels = [finding for quantities in judgment.findings.values() if (finding := quantities.get("r"))]
     return Chips(
-        memory=_memory(record, judgment),
+        memory=_memory(record, judgment, comparisons),
         utility=_utility(record, row),
         confidence=ConfidenceChip(
             retrained=max((column.retrained for finding in levels for column in finding.columns), default=0),
@@ -54,7 +54,7 @@ def chips_of(record: Results, row: Row, judgment: RowJudgment, comparisons: Comp
     )
 
 
-def _memory(record: Results, judgment: RowJudgment) -> MemoryChip:
+def _memory(record: Results, judgment: RowJudgment, comparisons: Comparisons) -> MemoryChip:
     """Return whether M of any judged perturbation lies above the noise floor."""
     findings = [quantities["M"] for quantities in judgment.findings.values() if "M" in quantities]
     levels = {finding.perturbation: level for finding in findings if (level := finding.columns[0]).floor is not None}
@@ -68,6 +68,8 @@ def _memory(record: Results, judgment: RowJudgment) -> MemoryChip:
             reason = sentence("held-out unlike", harder=harder, **ends)
         elif findings[0].retrained < FEWEST_RETRAINED:
             reason = sentence("few retrained")
+        elif all((of := comparisons.of(finding.perturbation, "M")) and of.untargeted for finding in findings):
+            reason = sentence("untargeted")
         else:
             reason = sentence("all blind")
         return MemoryChip(state="cannot tell", reason=reason)

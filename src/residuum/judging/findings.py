@@ -67,6 +67,7 @@ class Comparison:
     base: Floats
     columns: Columns
     attacked: Sequence[Audit] | None
+    untargeted: bool = False  # an attack in sample form that only makes models wrong: it shows no memory
 
     @property
     def column_taus(self) -> list[float | None]:
@@ -275,15 +276,22 @@ def _with_shares(record: Results, parts: dict[tuple[str, Quantity], Comparison],
     """Return the comparisons with the shares of the error; perturbations that are not among `seeing` have none."""
     shared, comparable = {}, difficulty(record)
     fair = comparable is None or comparable.fair  # else M compares samples that are not alike
+    remembered = [name for name, quantity in parts if quantity == "M" and fair and not parts[name, "M"].untargeted]
+    together = sum(name in seeing for name in remembered)
     for (name, quantity), part in parts.items():
-        radii, sees, memory = sum(tau > 0 for tau in part.taus), name in seeing, fair and (name, "M") in parts
-        shares = error_shares(radii, len(seeing), form=part.form, memory=memory, radius_0=0 in part.taus)
+        radii, sees, memory = sum(tau > 0 for tau in part.taus), name in seeing, name in remembered
+        shares = error_shares(
+            radii, len(seeing), form=part.form, memory=max(together, 1) * memory, radius_0=0 in part.taus
+        )
         by_tau = [
             shares.level * sees if tau is None else shares.radius * sees if tau > 0 else shares.radius_0
             for tau in part.column_taus
         ]
         by_quantity = {"r": by_tau, "G": [shares.level * sees], "M": [shares.memory * sees]}
-        upwards = [counts_upwards(tau, radii, form=part.form, memory=memory) for tau in part.column_taus]
+        upwards = [
+            counts_upwards(tau, radii, form=part.form, memory=memory, untargeted=part.untargeted)
+            for tau in part.column_taus
+        ]
         columns = replace(
             part.columns, shares=np.array(by_quantity[quantity]), upwards=np.array(upwards) if quantity == "r" else True
         )
@@ -339,7 +347,15 @@ def _comparison(record: Results, perturbation: str, quantity: Quantity) -> Compa
         least_error=least_error[0][:width],
         downwards=quantity != "M",
     )
-    return Comparison(quantity, perturbation, crafted_on, form, taus, samples, base[:width], columns, attacked)
+    untargeted = form == "sample" and is_untargeted(first)
+    return Comparison(
+        quantity, perturbation, crafted_on, form, taus, samples, base[:width], columns, attacked, untargeted
+    )
+
+
+def is_untargeted(audit: Audit) -> bool:
+    """Return whether the inputs were crafted on a model, and not towards a label."""
+    return audit.settings.crafted_on is not None and getattr(audit.settings, "target", "untargeted") == "untargeted"
 
 
 def _deviation(values: Floats) -> Floats:

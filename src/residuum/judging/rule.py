@@ -13,6 +13,9 @@ are smoother. They rise on held-out samples as well, so the difference cancels i
 upward shares of level and radii, and these count downwards only. In class form retrained models do not know the class
 at all, so the level counts on both sides, and M takes the upward shares of the radii.
 
+An untargeted attack makes every model wrong, and there the difference does not cancel: M rose in models of fewer epochs
+that saw nothing. So in sample form only radius 0 counts upwards under it, and M is not judged.
+
 Sample form: score = arcsin sqrt p. On this angle the sampling error of p is equally wide everywhere. Class form:
 score = p. M is a ratio of ratios: score = log(p_F + 1/(2n)) - log(p_H + 1/(2n)), with half a forgotten sample added to
 both rates, so that a model which is never right has no memory. In class form it is p_F - p_H.
@@ -50,7 +53,7 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Scale = Literal["angle", "log", "share"]
 
-RULE_VERSION = 4  # a record names the version by which its rows were judged; raise it with every change of the rule
+RULE_VERSION = 5  # a record names the version by which its rows were judged; raise it with every change of the rule
 FALSE_ALARMS = 0.05  # promised
 ERROR = 0.035  # nominal: trained models have heavier tails than t; 0.05 called out up to 6.4 % (calibration.md)
 LEVEL_SHARE, RADIUS_0_SHARE, RADII_SHARE = 0.2, 0.7, 0.1  # of the error
@@ -73,19 +76,20 @@ def error_shares(
     perturbations: int,
     *,
     form: Literal["sample", "class"] = "sample",
-    memory: bool = True,
+    memory: int = 1,
     radius_0: bool = True,
 ) -> Shares:
     """Return the shares under one of P `perturbations` with T `radii` above 0.
 
     0.2/P for the level, 0.7 for radius 0 and 0.1/(P T) for each radius. M has the shares of the columns that do not
-    count upwards because of it: of level and radii in sample form, of the radii in class form. The level has the share
-    of radius 0 where that was not audited. A single radius and the level are the same test, so both have the sum of
-    their shares. Without any perturbation radius 0 has all.
+    count upwards because of it: of level and radii in sample form, of the radii in class form. They are divided by
+    `memory`, the number of perturbations under which M is judged, or 0 where it is not judged under this one. The level
+    has the share of radius 0 where that was not audited. A single radius and the level are the same test, so both have
+    the sum of their shares. Without any perturbation radius 0 has all.
 
     >>> error_shares(5, 1)  # doctest: +ELLIPSIS
     Shares(level=0.2, radius_0=0.7, radius=0.02, memory=0.3...)
-    >>> error_shares(1, 2, memory=False)  # doctest: +ELLIPSIS
+    >>> error_shares(1, 2, memory=0)  # doctest: +ELLIPSIS
     Shares(level=0.15..., radius_0=0.7, radius=0.15..., memory=0.0)
     >>> error_shares(6, 0).radius_0
     1.0
@@ -98,20 +102,26 @@ def error_shares(
         level = radius = (level + RADII_SHARE - (of_memory if form == "class" else 0.0)) / perturbations
     else:
         level, radius = level / perturbations, RADII_SHARE / (perturbations * radii)
-    return Shares(level, RADIUS_0_SHARE if radius_0 else 0.0, radius, of_memory / perturbations)
+    return Shares(level, RADIUS_0_SHARE if radius_0 else 0.0, radius, of_memory / (memory or 1))
 
 
-def counts_upwards(tau: float | None, radii: int, *, form: Literal["sample", "class"], memory: bool) -> bool:
-    """Return whether a column of r, the level (`tau` is None) or a radius, counts upwards where M is judged or not.
+def counts_upwards(
+    tau: float | None, radii: int, *, form: Literal["sample", "class"], memory: bool, untargeted: bool = False
+) -> bool:
+    """Return whether a column of r counts upwards: the level (`tau` is None) or a radius.
+
+    It depends on whether M is judged under the perturbation, and on whether that is an `untargeted` attack.
 
     >>> [counts_upwards(tau, 2, form="sample", memory=True) for tau in (None, 0.0, 0.1)]
     [False, True, False]
     >>> [counts_upwards(tau, 2, form="class", memory=True) for tau in (None, 0.0, 0.1)]
     [True, True, False]
     """
-    if tau == 0 or not memory:
+    if tau == 0:
         return True
-    return form == "class" and (tau is None or radii == 1)
+    if form == "sample":
+        return not (memory or untargeted)
+    return not memory or tau is None or radii == 1
 
 
 def student_quantile(p: ArrayLike, freedom: ArrayLike) -> Floats:

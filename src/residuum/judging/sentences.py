@@ -56,6 +56,10 @@ CLAUSES = {
     ),
     "few retrained": "there are fewer than three retrained models",
     "all blind": "no perturbation tells even the original from a retrained model",
+    "untargeted": (
+        "an attack that only makes models wrong shows no memory; audit with noise, or with an attack towards the true "
+        "label"
+    ),
     "no M": "no M would have been noticed",
     "no reference": "the reference is not comparable",
 }

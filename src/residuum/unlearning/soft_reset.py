@@ -31,7 +31,8 @@ class SoftReset(GradientMethod):
     accuracy comes back within a point of the original's is a good choice. Networks with batch-norm need more epochs.
 
     Literature: Shrink and perturb was invented against the poor generalization of warm starts, with `0.4 * w + 0.1 *
-    fresh`.
+    fresh`. UNDO also adds noise to the weights of a copy, and distills it from the outputs of an unlearned model (Lee
+    et al., "Distillation Robustifies Unlearning", https://arxiv.org/abs/2506.06278).
 
     Attributes:
         share: Length of the training as a share of the original's epochs; `epochs` takes its place.
