@@ -382,8 +382,8 @@ def discoveries(r: Radius) -> list[bool]:
     p = [binomial_tail(int(x), int(x + y)) for x, y in zip(u, v, strict=True)]
     order = sorted(range(len(p)), key=p.__getitem__, reverse=True)
     smallest = accumulate((p[i] * len(p) / (len(p) - k) for k, i in enumerate(order)), min)
-    found = {i for i, least in zip(order, smallest, strict=True) if least <= 0.05}
-    return [i in found for i in range(len(p))]
+    discovered = {i for i, least in zip(order, smallest, strict=True) if least <= 0.05}
+    return [i in discovered for i in range(len(p))]
 
 
 def fieller(lost: float, lead: float, moments: Iterable[float], z: float) -> Pair:
@@ -407,12 +407,12 @@ class Audit:
         self.certain = [tau == 0 or self.enumerated for tau in forget.taus]
         self.measures: dict[str, Json] = {"taus": forget.taus, "samples": self.samples}
         self.measures["draws"] = [min(r.draws) for r in forget.radii]
-        found = {
+        larger = {
             tau: [m > a for m, a in zip(r.model, r.reference, strict=True)] if sure else discoveries(r)
             for tau, r, sure in zip(self.taus, forget.radii, self.certain, strict=True)
         }
-        self._collect(self._forgotten(*of) for of in zip(forget.radii, self.certain, found.items(), strict=True))
-        first = (next((tau for tau in sorted(found) if found[tau][i]), None) for i in range(self.samples))
+        self._collect(self._forgotten(*of) for of in zip(forget.radii, self.certain, larger.items(), strict=True))
+        first = (next((tau for tau in sorted(larger) if larger[tau][i]), None) for i in range(self.samples))
         self.measures["first_radius"] = dict(zip(forget.ids, first, strict=True))
         self._with_heldout(heldout)
 
@@ -726,16 +726,15 @@ class Run:
             level = LEVEL + (0 if 0 in part.taus else RADIUS_0)
             memory = 0.0 if not judged else RADII if in_class else level + RADII
             single = level + RADII - (memory if in_class else 0)
-            level, each = (single, single) if radii == 1 else (level, RADII / radii)
+            level, radius = (single, single) if radii == 1 else (level, RADII / radii)
             zero = RADIUS_0 if seeing else 1.0
-            columns = [level / p * sees, *(each / p * sees if tau > 0 else zero for tau in part.taus)]
-            part.shares = {"r": columns, "G": columns[:1], "M": [memory / max(len(remembered & seeing), 1) * sees]}[
-                quantity
-            ]
+            columns = [level / p * sees, *(radius / p * sees if tau > 0 else zero for tau in part.taus)]
+            memory *= sees / max(len(remembered & seeing), 1)
+            part.shares = {"r": columns, "G": columns[:1], "M": [memory]}[quantity]
             if quantity == "r":
                 above = every_side or not (judged or part.untargeted)
-                radius = above or (in_class and radii == 1)
-                part.sides = [(above or in_class, True), *((radius or tau == 0, True) for tau in part.taus)]
+                every = above or (in_class and radii == 1)
+                part.sides = [(above or in_class, True), *((every or tau == 0, True) for tau in part.taus)]
 
     def _blind(self) -> list[str]:
         seeing, at_zero = set[str](), False
@@ -766,8 +765,8 @@ class Run:
             curves = [audit.measures["residual_knowledge"][end] for audit in audits for end in ("low", "high")]
             ends: list[Pair] = []
             for at in zip(*curves, strict=True):
-                known = [*at, *(1 / x if x else None for x in at)] if audits[0].crafted_on is None else at
-                ends.append((None, None) if None in known else (min(known), max(known)))
+                both = [*at, *(1 / x if x else None for x in at)] if audits[0].crafted_on is None else at
+                ends.append((None, None) if None in both else (min(both), max(both)))
             if self.form == "sample" and audits[0].crafted_on != "unlearned" and (name, "r") in self.parts:
                 finding = self.parts[name, "r"].finding(self.reference or "")
                 floored = [column["floor"] for column in finding["columns"][1:]] if finding else []
@@ -837,9 +836,11 @@ class Run:
         memory: dict[str, Json] = {"state": "cannot tell"}
         levels = [(p, by["M"]["columns"][0]) for p, by in findings.items() if "M" in by]
         above = [item for item in levels if item[1]["side"] == "above"]
-        known = [item for item in levels if item[1]["smallest"] is not None]
-        if verdict != "NOT_COMPARABLE" and (above or known):
-            best = max(above, key=lambda i: i[1]["statistic"]) if above else min(known, key=lambda i: i[1]["smallest"])
+        noticed = [item for item in levels if item[1]["smallest"] is not None]
+        if verdict != "NOT_COMPARABLE" and (above or noticed):
+            best = (
+                max(above, key=lambda i: i[1]["statistic"]) if above else min(noticed, key=lambda i: i[1]["smallest"])
+            )
             p, column = best
             memory = {"state": "found" if above else "not found", "perturbation": p}
             memory |= {"value": column["value"], "smallest": column["smallest"]}
@@ -912,34 +913,34 @@ class Run:
         for c in controls:
             ends = (self.low_end(*pair, "test_accuracy", "test") for pair in ((two, [c]), ([c], two)))
             made.append(["controls", max(ends) <= 2])
-        known, aucs = self.auc(self.original), [self.auc(label) for label in self.retrained]
-        for auc, error in filter(None, aucs) if known and None not in aucs else ():
+        original, aucs = self.auc(self.original), [self.auc(label) for label in self.retrained]
+        for auc, error in filter(None, aucs) if original and None not in aucs else ():
             p = min(1.0, len(aucs) * NORMAL.cdf((0.5 - auc) / error))
-            made.append(["leak", not (p < LEAK and known and auc - 0.5 > (known[0] - 0.5) / 2)])
+            made.append(["leak", not (p < LEAK and original and auc - 0.5 > (original[0] - 0.5) / 2)])
         return made
 
     # --- summaries, probes (sections 7 and 9) ---
 
     def summary(self, label: str) -> dict[str, Json]:
         """Return the means of a row over its seeds, and its average gap."""
-        own, made = self.metrics(label), dict[str, Json]()
+        metrics_of_row, made = self.metrics(label), dict[str, Json]()
         for name in (*ACCURACIES, "mia_entropy_accuracy"):
-            values = [metrics.get(name) for metrics in own]
+            values = [metrics.get(name) for metrics in metrics_of_row]
             if values and None not in values:
                 made[name] = {"mean": mean(values), "std": statistics.pstdev(values), "n": len(values)}
         reference = self.metrics(*self.labels("reference")[:1])
         if self.reference and all(name in of for of in [made, *reference] for name in ACCURACIES):
             gaps = (abs(made[name]["mean"] - mean(m[name] for m in reference)) for name in ACCURACIES)
             made["average_gap"] = mean(gaps)
-            if len(own) == len(reference):
-                pairs = zip(own, reference, strict=True)
+            if len(metrics_of_row) == len(reference):
+                pairs = zip(metrics_of_row, reference, strict=True)
                 made["average_gap_per_seed"] = mean(mean(abs(a[n] - b[n]) for n in ACCURACIES) for a, b in pairs)
-        relearn = [metrics.get("relearn_epochs") for metrics in own]
+        relearn = [metrics.get("relearn_epochs") for metrics in metrics_of_row]
         if relearn and None not in relearn:
             median = statistics.median(math.inf if r["value"] is None else float(r["value"]) for r in relearn)
             censored = sum(r["censored"] for r in relearn)
             made["relearn_epochs"] = {"median": None if math.isinf(median) else median, "censored": censored}
-            made["relearn_epochs"]["n"] = len(own)
+            made["relearn_epochs"]["n"] = len(metrics_of_row)
         return made
 
     def probed(self, label: str, spec: str, entry: str, *missing: Json) -> list[Json]:
@@ -1102,8 +1103,8 @@ class Verifier:
         lines = "".join(f"{name} {of['sha256']}\n" for name, of in sorted(wanted.items()))
         self.compare("manifest/root", self.manifest["root"], sha256(lines.encode()))
         self.compare("manifest/seal", self.manifest["seal"], sha256(written(without(self.manifest, "seal"))))
-        own = sha256(written(without(self.record, "record_sha256")))
-        self.compare("results/record_sha256", self.record["record_sha256"], own)
+        hashed = sha256(written(without(self.record, "record_sha256")))
+        self.compare("results/record_sha256", self.record["record_sha256"], hashed)
         self.checked.append(f"{len(wanted)} files have the hashes that the manifest lists; root, seal and record agree")
 
     def limits(self) -> None:

@@ -469,13 +469,13 @@ def _whole_ids(ids: Collection[str], roots: Sequence[Path], place: Path | None) 
 
     What nothing was made with stays as it is. Held-out samples are nobody's whom a request names.
     """
-    known = set[str]().union(*(artifact.named_ids for root in roots for artifact in artifacts(root)))
-    if known >= {*ids}:
+    named = set[str]().union(*(artifact.named_ids for root in roots for artifact in artifacts(root)))
+    if named >= {*ids}:
         return {*ids}
     noted = {written.path for written in written_places() if written.what == OWN_RUN and written.path.is_dir()}
-    known |= set[str]().union(*(named_in(folder).ids for folder in noted | (run_folders(place) if place else set())))
-    wanted, meant = {*ids} - known, dict[str, set[str]]()
-    for name in known if wanted else ():
+    named |= set[str]().union(*(named_in(folder).ids for folder in noted | (run_folders(place) if place else set())))
+    wanted, meant = {*ids} - named, dict[str, set[str]]()
+    for name in named if wanted else ():
         for short in short_names(name) & wanted if not name.startswith(NOT_TRAINED_ON) else ():
             meant.setdefault(short, set()).add(name)
     for name, matches in meant.items():
