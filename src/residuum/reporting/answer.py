@@ -101,7 +101,7 @@ def _counted(chips: Sequence[Chip]) -> Chip:
     if bad:
         state, tone = f"{bad} in {states.count(bad)} of {len(states)}", chips[states.index(bad)].tone
     else:
-        state, tone = f"{states[0]} in all", "none"
+        state, tone = f"{states[0]} in {'any' if states[0] == 'not found' else 'all'}", "none"
     return Chip(chips[0].title, state, tone, next((chip.explained for chip in chips if chip.explained), ""))
 
 
