@@ -33,14 +33,16 @@ def load_tables(record: Results, folder: Path) -> Tables:
     }
 
 
-def derived_record(record: Results, folder: Path) -> Results:
+def derived_record(record: Results, folder: Path, tables: Tables | None = None) -> Results:
     """Return the record as its counts, seeds, settings and metrics give it, by the functions that a run uses.
+
+    The counts are those of the files below the folder, unless they were loaded already.
 
     Taken over is what counts cannot say: settings, sizes, metrics of each seed, what probes measured of models, scores
     of decoys, costs, notes. Derived are all measures with their intervals, what probes and decoys come to, summaries,
     floors, gates and verdicts.
     """
-    tables = load_tables(record, folder)
+    tables = tables or load_tables(record, folder)
     rows = record.methods
     specs = [
         RowSpec(label=k, method=row.method, settings=row.settings, left_open=row.fields_left_open, role=row.role)

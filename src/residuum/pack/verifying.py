@@ -7,13 +7,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from residuum.auditing import Counts
 from residuum.auditing.probes import probe_kind
 from residuum.core.errors import InputError, first_line
 from residuum.core.inputs import SPACE_SETTINGS
 from residuum.core.samples import Splits
 from residuum.models import load_weights
-from residuum.pack.derivation import add_measures, derived_record, differences, repeated_probes
+from residuum.pack.derivation import add_measures, derived_record, differences, load_tables, repeated_probes
 from residuum.pack.hashing import Pseudonyms, code_sha256, read_key, root_of, seal_of
 from residuum.pack.manifest import Manifest, expected_manifest, weights_by_hash
 from residuum.pack.reading import StrangeFieldError, parsed_record, read_manifest, unpacked
@@ -200,12 +199,13 @@ def _number_differences(
 
 def _derived_differences(manifest: Manifest, record: Results, folder: Path) -> Iterator[str]:
     """Yield where record and manifest are not what the counts give."""
-    derived = derived_record(record, folder)
+    tables = load_tables(record, folder)
+    derived = derived_record(record, folder, tables)
     packed, again = ({**results.as_dict(), "record_sha256": None} for results in (record, derived))
     yield from differences(packed, again)
     forgotten: set[str] = set()
     for label, seed, name, audit in derived.each_audit():
-        counts, audit_seed = Counts.load(folder / audit.counts), (audit.settings.model_extra or {}).get("seed")
+        (counts, _), audit_seed = tables[label, seed, name], (audit.settings.model_extra or {}).get("seed")
         forgotten.update(counts.ids)
         if isinstance(audit_seed, int) and audit.settings.noise_check != noise_check(audit_seed):
             yield f"{label}, seed {seed}, {name}: the check value of the noise is not that of its seed"
