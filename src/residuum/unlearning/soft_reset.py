@@ -28,8 +28,8 @@ class SoftReset(GradientMethod):
     could detect, so there is no formal guarantee.
 
     Use it first: it reads only the retain set and has no terms to balance. The smallest `keep` whose validation
-    accuracy comes back within a point of the original's is a good choice. Networks with batch-norm need more epochs, or,
-    after a training in large batches, smaller ones at a rate that is smaller by the same factor.
+    accuracy comes back within a point of the original's is a good choice. Networks with batch-norm need more epochs.
+    After a training in large batches, try smaller ones at a rate that is smaller by the same factor.
 
     Literature: Shrink and perturb was invented against the poor generalization of warm starts, with `0.4 * w + 0.1 *
     fresh`. UNDO also adds noise to the weights of a copy, and distills it from the outputs of an unlearned model (Lee
