@@ -203,6 +203,13 @@ def test_a_loss_of_accuracy_is_a_warning_that_says_what_to_try(case, row, advice
     assert done.before["retain"] - done.after["retain"] > 3
 
 
+def test_a_loss_on_held_out_samples_alone_is_left_to_the_audit(case, monkeypatch):
+    monkeypatch.setattr("residuum.request.request.lost_accuracy", lambda *args: {"held_out": 2.5})
+    with pytest.warns(ResiduumWarning, match=r"gd lost 2\.5 points of held-out accuracy"):
+        done = case.request(recipe=Recipe(epochs=1)).unlearn(case.model, "gd:epochs=1", seed=1)
+    assert done.warnings == ()
+
+
 @pytest.mark.filterwarnings("ignore:teacher")
 def test_warnings_of_a_method_are_shown_in_the_words_of_a_request(case):
     request = case.request(validation=case.held_out)
